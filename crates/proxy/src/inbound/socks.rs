@@ -10,6 +10,7 @@ use crate::wire::hops::{self, Hop};
 use crate::wire::socks::{
     self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request,
 };
+use ekiden_model::resources::quota::Direction;
 use std::io;
 use std::net::SocketAddr;
 
@@ -19,18 +20,23 @@ const LONGEST_MESSAGE: usize = 513;
 pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
     let limit = session.config.settings.timeouts.request_head;
     let protocol = Protocol::Socks5;
-    let (method, passed) = match in_time(within(limit, greet(session, &mut incoming)).await)? {
-        Ok(chosen) => chosen,
-        Err(bad) => {
-            let failure = why(session, bad);
-            return refuse(session, protocol, failure, &[5, METHOD_UNACCEPTABLE]).await;
-        }
-    };
+    // bytes up and down before the account is known
+    let (method, passed, mut moved) =
+        match in_time(within(limit, greet(session, &mut incoming)).await)? {
+            Ok(((method, passed), used)) => (method, passed, [used, 2]),
+            Err(bad) => {
+                let failure = why(session, bad);
+                return refuse(session, protocol, failure, &[5, METHOD_UNACCEPTABLE]).await;
+            }
+        };
     if method == METHOD_PASSWORD {
         let read = read(&mut incoming, socks::read_password);
         let no = socks::password_reply(false);
         let (user, password) = match in_time(within(limit, read).await)? {
-            Ok(read) => read,
+            Ok((read, used)) => {
+                moved = [moved[0] + used, moved[1] + no.len()];
+                read
+            }
             Err(bad) => return refuse(session, protocol, bad, &no).await,
         };
         match session.log_in(&user, &password).await {
@@ -48,15 +54,22 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         let answer = socks::write_reply(failure.socks(), unspecified());
         return refuse(session, protocol, failure, &answer).await;
     }
-    let destination = match asked? {
-        Ok(Request::Connect(destination)) => destination,
-        Ok(Request::Associate) => {
-            Box::pin(udp::associate(session, incoming)).await;
-            return None;
-        }
+    let (asked, used) = match asked? {
+        Ok(asked) => asked,
         Err(bad) => {
             let answer = socks::write_reply(reply_to(&bad), unspecified());
             return refuse(session, protocol, bad, &answer).await;
+        }
+    };
+    if let Err(over) = pass(session, [moved[0] + used, moved[1]]).await {
+        let answer = socks::write_reply(over.socks(), unspecified());
+        return refuse(session, protocol, over, &answer).await;
+    }
+    let destination = match asked {
+        Request::Connect(destination) => destination,
+        Request::Associate => {
+            Box::pin(udp::associate(session, incoming)).await;
+            return None;
         }
     };
     let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
@@ -72,7 +85,7 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         Ok(way) => {
             let bound = way.connection.stream.local_addr().unwrap_or_else(|_| unspecified());
             let answer = socks::write_reply(Reply::Succeeded, bound);
-            session.answer(&answer).await.ok()?;
+            session.answer_opened(&answer).await.ok()?;
             entry.status = Some(0);
             Some(session.tunnel_over(way, incoming.take(), entry))
         }
@@ -107,7 +120,7 @@ const fn reply_to(bad: &BadSocks) -> Reply {
 async fn greet(
     session: &Session,
     incoming: &mut BufferedStream,
-) -> io::Result<Result<(u8, Vec<Hop>), BadSocks>> {
+) -> io::Result<Result<((u8, Vec<Hop>), usize), BadSocks>> {
     let choose = |bytes: &[u8]| {
         let offered = socks::read_methods(bytes)?;
         let chosen = |methods: &[u8]| -> Result<_, BadSocks> {
@@ -115,8 +128,9 @@ async fn greet(
         };
         Ok(offered.map(|(methods, used)| (chosen(methods), used)))
     };
-    let chosen = read(incoming, choose).await?.and_then(|chosen| chosen);
-    if let Ok((method, _)) = &chosen {
+    let read = read(incoming, choose).await?;
+    let chosen = read.and_then(|(chosen, used)| Ok((chosen?, used)));
+    if let Ok(((method, _), _)) = &chosen {
         write_all(&incoming.stream, &[5, *method]).await?;
     }
     Ok(chosen)
@@ -144,16 +158,22 @@ fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
     if none && !session.must_log_in() { Ok(METHOD_NONE) } else { Err(BadSocks::NoLogIn) }
 }
 
-/// Reads a message, or why it is malformed.
+/// Counts what opens a tunnel, up and down, once its account is known.
+async fn pass(session: &Session, [up, down]: [usize; 2]) -> Result<(), Failure> {
+    session.pass_head(Direction::Up, up).await?;
+    session.pass_head(Direction::Down, down).await
+}
+
+/// Reads a message and its length, or why it is malformed.
 async fn read<T>(
     incoming: &mut BufferedStream,
     parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, BadSocks>,
-) -> io::Result<Result<T, BadSocks>> {
+) -> io::Result<Result<(T, usize), BadSocks>> {
     loop {
         match parse(incoming.bytes()) {
             Ok(Some((message, used))) => {
                 incoming.consume(used);
-                return Ok(Ok(message));
+                return Ok(Ok((message, used)));
             }
             Ok(None) if incoming.fill(LONGEST_MESSAGE).await? == 0 => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -168,8 +188,8 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     let limit = session.config.settings.timeouts.request_head;
     let (protocol, no) = (Protocol::Socks4a, socks::write_socks4_reply(false));
     let read = read(&mut incoming, socks::read_socks4);
-    let destination = match in_time(within(limit, read).await)? {
-        Ok(destination) => destination,
+    let (destination, used) = match in_time(within(limit, read).await)? {
+        Ok(read) => read,
         Err(bad) => return refuse(session, protocol, bad, &no).await,
     };
     if session.registration.entry.account().is_none() && session.must_log_in() {
@@ -183,10 +203,13 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     if let Err(failure) = session.begin_service() {
         return refuse(session, protocol, failure, &no).await;
     }
+    if let Err(over) = pass(session, [used, 0]).await {
+        return refuse(session, protocol, over, &no).await;
+    }
     let mut entry = session.begin(protocol, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
-            session.answer(&socks::write_socks4_reply(true)).await.ok()?;
+            session.answer_opened(&socks::write_socks4_reply(true)).await.ok()?;
             entry.status = Some(90);
             Some(session.tunnel_over(way, incoming.take(), entry))
         }

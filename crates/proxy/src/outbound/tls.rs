@@ -62,7 +62,7 @@ pub(crate) async fn secure(
     let leg = network.map(|(leg, peer)| resources.manage(&stream, leg, Some(peer)));
     leg.iter().for_each(ManagedLeg::settle);
     let (transport, tls) = secure.into_inner();
-    let session = TlsSession::new(transport, tls, Some(Box::new((held, leg))));
+    let session = TlsSession::new(transport, tls, None, Some(Box::new((held, leg))));
     let secured = SecuredBy { socket: stream.downgrade(), words };
     Ok((BufferedStream::new(End::Tls(Arc::new(session)), Vec::new()), secured))
 }

@@ -213,6 +213,7 @@ impl Inner {
             slot: Mutex::default(),
             tls: None,
             tls_name: None,
+            framing: None,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
             permit,

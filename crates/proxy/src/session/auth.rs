@@ -141,6 +141,9 @@ impl Session {
             self.permit.set_logged_in();
         }
         entry.set_share(share.as_ref());
+        if let Some(framing) = &self.framing {
+            framing.set_payer(share.as_deref());
+        }
         *slot = AccountSlot::Granted { account: id, share };
         Ok(())
     }

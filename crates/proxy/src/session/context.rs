@@ -17,6 +17,7 @@ use crate::transfer::buffered::{close_gently, write_all};
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_linux::sockets::socket;
+use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Span;
 use std::future::Future;
 use std::io;
@@ -210,6 +211,12 @@ impl Session {
     /// Sends the relay's own answer. A client that does not read it times out as an idle client does.
     pub(crate) async fn answer(&self, bytes: &[u8]) -> io::Result<()> {
         within(self.config.client_leg.leg.idle_timeout, write_all(&self.client, bytes)).await
+    }
+
+    /// Answers that a tunnel is open. Its bytes count. Fails as [`Self::answer`], and where the account has nothing left.
+    pub(crate) async fn answer_opened(&self, bytes: &[u8]) -> io::Result<()> {
+        self.pass(Direction::Down, bytes.len()).await?;
+        self.answer(bytes).await
     }
 
     /// Sends the relay's last answer and closes.

@@ -14,7 +14,7 @@ use crate::error::{Failure, LateFailure};
 use crate::observe::access_log::AccessLog;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionEntry, Registration};
-use crate::policy::quota::{AccountConnection, NotAdmitted};
+use crate::policy::quota::{AccountConnection, Framing, NotAdmitted};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
@@ -48,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) tls: Option<Weak<TcpStream>>,
     /// The name that the client asked for by that TLS (RFC 6066 §3).
     pub(crate) tls_name: Option<Arc<str>>,
+    /// What carries this connection's bytes to the client, where that is TLS.
+    pub(crate) framing: Option<Arc<Framing>>,
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -166,13 +168,17 @@ impl Session {
         &self,
         client: End,
         tls_name: Option<Arc<str>>,
+        framing: &Arc<Framing>,
         permit: AdmissionPermit,
     ) -> Self {
         let managed = self.resources().manage(&client, &self.config.client_leg.leg, None);
         let registration = self.registration.inner();
         registration.entry.legs[0].store(managed.id, Relaxed);
         permit.assign_to(&registration.entry);
-        let slot = Mutex::new(self.hand_over_slot(&registration.entry));
+        let slot = self.hand_over_slot(&registration.entry);
+        if let AccountSlot::Granted { share, .. } = &slot {
+            framing.set_payer(share.as_deref());
+        }
         Self {
             config: Arc::clone(&self.config),
             client,
@@ -181,9 +187,10 @@ impl Session {
             inherited: Inherited::default(),
             arrival: None,
             directed: None,
-            slot,
+            slot: Mutex::new(slot),
             tls: Some(self.client.downgrade()),
             tls_name,
+            framing: Some(Arc::clone(framing)),
             hops: 0,
             log: Arc::clone(&self.log),
             stopping: self.stopping.clone(),

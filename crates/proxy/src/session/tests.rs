@@ -88,6 +88,7 @@ async fn fixture(
         slot: Mutex::default(),
         tls: None,
         tls_name: None,
+        framing: None,
         hops: 0,
         log: Arc::new(AccessLog::open(&AccessLogSetting::Off).unwrap()),
         stopping,
@@ -150,9 +151,10 @@ async fn the_first_inner_session_takes_over_the_slot() {
     let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
     session.join_account().unwrap();
     let permit = || session.permit.inner().unwrap();
-    let first = session.inner(pair().await.0.into(), None, permit());
+    let framing = Arc::default();
+    let first = session.inner(pair().await.0.into(), None, &framing, permit());
     assert!(first.tls.is_some() && first.share().is_some() && session.share().is_none());
-    let second = session.inner(pair().await.0.into(), None, permit());
+    let second = session.inner(pair().await.0.into(), None, &framing, permit());
     assert!(second.join_account().is_err());
     drop(first);
     second.join_account().unwrap();

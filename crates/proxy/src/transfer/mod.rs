@@ -6,6 +6,7 @@ pub(crate) mod buffered;
 pub(crate) mod end;
 pub(crate) mod pipe;
 pub(crate) mod pump;
+pub(crate) mod records;
 pub(crate) mod rejection;
 pub(crate) mod relay;
 pub(crate) mod scratch;

@@ -1,6 +1,7 @@
 //! A connection as TLS reads and writes it during a handshake.
 
 use crate::transfer::end::End;
+use crate::transfer::records::Records;
 use crate::transfer::transient::is_transient;
 use std::io;
 use std::pin::Pin;
@@ -13,18 +14,35 @@ pub(crate) struct TlsTransport {
     pub(crate) stream: End,
     early: Vec<u8>,
     used: usize,
+    /// Of use where it is records that are read.
+    moved: Handshake,
+}
+
+/// What a handshake moved.
+#[derive(Debug, Default)]
+pub(crate) struct Handshake {
+    pub(crate) records: Records,
+    /// Bytes of records that came whole.
+    pub(crate) read: usize,
+    pub(crate) written: u64,
 }
 
 impl TlsTransport {
     /// `early`: bytes of the other side that were read before.
-    pub(crate) const fn new(stream: End, early: Vec<u8>) -> Self {
-        Self { stream, early, used: 0 }
+    pub(crate) fn new(stream: End, early: Vec<u8>) -> Self {
+        Self { stream, early, used: 0, moved: Handshake::default() }
     }
 
     /// The connection, and what was read before and not used.
-    pub(crate) fn into_parts(mut self) -> (End, Vec<u8>) {
+    pub(crate) fn into_parts(mut self) -> (End, Vec<u8>, Handshake) {
         let rest = self.early.split_off(self.used.min(self.early.len()));
-        (self.stream, rest)
+        (self.stream, rest, self.moved)
+    }
+}
+
+impl Handshake {
+    pub(crate) fn on_read(&mut self, bytes: &[u8]) {
+        self.read += self.records.read(bytes);
     }
 }
 
@@ -34,22 +52,26 @@ impl AsyncRead for TlsTransport {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let early = self.early.get(self.used..).unwrap_or_default();
+        let this = &mut *self;
+        let early = this.early.get(this.used..).unwrap_or_default();
         if !early.is_empty() {
             let n = early.len().min(buffer.remaining());
             buffer.put_slice(&early[..n]);
-            self.used += n;
-            if self.used == self.early.len() {
-                self.early = Vec::new();
-                self.used = 0;
+            this.moved.on_read(&early[..n]);
+            this.used += n;
+            if this.used == this.early.len() {
+                this.early = Vec::new();
+                this.used = 0;
             }
             return Poll::Ready(Ok(()));
         }
         loop {
-            ready!(self.stream.poll_read_ready(context))?;
-            match self.stream.try_read(buffer.initialize_unfilled()) {
+            ready!(this.stream.poll_read_ready(context))?;
+            match this.stream.try_read(buffer.initialize_unfilled()) {
                 Ok(n) => {
                     buffer.advance(n);
+                    let read = buffer.filled();
+                    this.moved.on_read(&read[read.len() - n..]);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if is_transient(&error) => {}
@@ -61,7 +83,7 @@ impl AsyncRead for TlsTransport {
 
 impl AsyncWrite for TlsTransport {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
@@ -69,7 +91,10 @@ impl AsyncWrite for TlsTransport {
             ready!(self.stream.poll_write_ready(context))?;
             match self.stream.try_write(bytes) {
                 Err(error) if is_transient(&error) => {}
-                written => return Poll::Ready(written),
+                written => {
+                    self.moved.written += written.as_ref().map_or(0, |n| *n as u64);
+                    return Poll::Ready(written);
+                }
             }
         }
     }

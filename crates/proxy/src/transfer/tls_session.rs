@@ -4,10 +4,13 @@
 //! waits in the session, one record at most, and is sent before anything else.
 
 use crate::observe::leg_stats::TlsLeg;
+use crate::policy::quota::Framing;
 use crate::transfer::end::End;
-use crate::transfer::tls::TlsTransport;
+use crate::transfer::records::Records;
+use crate::transfer::tls::{Handshake, TlsTransport};
 use crate::transfer::transient::is_transient;
 use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::quota::Direction;
 use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
 use rustls::Connection;
 use std::any::Any;
@@ -22,11 +25,16 @@ const UNSENT: usize = 32 * 1024;
 /// The memory that counts for a session: rustls's state, a record that is not whole, and what waits to be sent.
 pub(crate) const SESSION: usize = 64 * 1024;
 
+/// Bytes of records that may come without content: tickets, new keys, alerts.
+const BARE: usize = 64 * 1024;
+
 /// A session whose handshake is over. One task may read and write it.
 #[derive(Debug)]
 pub(crate) struct TlsSession {
     carrier: End,
     state: Mutex<State>,
+    /// Told of all that moves beside the content.
+    framing: Option<Arc<Framing>>,
     /// Dropped with the session: the memory that is held for it, the management of its leg.
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -34,6 +42,12 @@ pub(crate) struct TlsSession {
 #[derive(Debug)]
 struct State {
     tls: Connection,
+    records: Records,
+    /// Bytes of records since the last content.
+    bare: usize,
+    /// Bytes that were sent, encrypted, and those of them that were counted as framing; and what was written.
+    sent: [u64; 2],
+    written: u64,
     /// Decrypted bytes that wait to be read.
     plain: usize,
     /// This direction has ended.
@@ -43,12 +57,17 @@ struct State {
     shut: bool,
 }
 
-/// The carrier as rustls reads and writes it.
+/// The carrier as rustls writes it.
 struct Wire<'a>(&'a End);
 
-impl Read for Wire<'_> {
+/// The same as rustls reads it; bytes of records that came whole.
+struct Incoming<'a>(&'a End, &'a mut Records, usize);
+
+impl Read for Incoming<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(bytes)
+        let n = self.0.try_read(bytes)?;
+        self.2 += self.1.read(&bytes[..n]);
+        Ok(n)
     }
 }
 
@@ -70,15 +89,18 @@ impl Write for Wire<'_> {
 }
 
 impl TlsSession {
-    /// The session `tls`, whose handshake went over `transport`. `kept` is dropped with it.
+    /// The session `tls`, whose handshake went over `transport`. `kept` is dropped with it. `framing` counts the
+    /// handshake, too.
     pub(crate) fn new(
         transport: TlsTransport,
         tls: impl Into<Connection>,
+        framing: Option<Arc<Framing>>,
         kept: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
         let mut tls = tls.into();
         tls.set_buffer_limit(Some(UNSENT));
-        let (carrier, early) = transport.into_parts();
+        let (carrier, early, mut handshake) = transport.into_parts();
+        handshake.on_read(&early);
         let mut early = early.as_slice();
         while !early.is_empty() && tls.read_tls(&mut early).is_ok_and(|n| n > 0) {
             // what is wrong with it is found again by the first read
@@ -86,8 +108,43 @@ impl TlsSession {
         }
         // what came with the end of the handshake
         let plain = tls.process_new_packets().map_or(0, |seen| seen.plaintext_bytes_to_read());
-        let state = State { tls, plain, finished: false, aborted: false, shut: false };
-        Self { carrier, state: Mutex::new(state), _kept: kept }
+        let Handshake { records, read, written } = handshake;
+        let state = State {
+            tls,
+            records,
+            bare: 0,
+            sent: [written, 0],
+            written: 0,
+            plain,
+            finished: false,
+            aborted: false,
+            shut: false,
+        };
+        let session = Self { carrier, state: Mutex::new(state), framing, _kept: kept };
+        session.count(Direction::Up, read.saturating_sub(plain));
+        session.count_sent(&mut locked(&session.state));
+        session
+    }
+
+    fn count(&self, direction: Direction, bytes: usize) {
+        if let Some(framing) = &self.framing {
+            framing.add(direction, bytes);
+        }
+    }
+
+    /// Counts what was sent beyond what was written; bytes that still wait count once they are sent.
+    fn count_sent(&self, state: &mut State) {
+        let [sent, counted] = state.sent;
+        let beyond = sent.saturating_sub(state.written).saturating_sub(counted);
+        state.sent[1] += beyond;
+        self.count(Direction::Down, usize::try_from(beyond).unwrap_or(usize::MAX));
+    }
+
+    /// Outside of the session's lock.
+    fn settle(&self) {
+        if let Some(framing) = &self.framing {
+            framing.settle();
+        }
     }
 
     /// The connection that carries it.
@@ -109,6 +166,7 @@ impl TlsSession {
         if locked(&self.state).plain > 0 {
             return Poll::Ready(Ok(()));
         }
+        self.settle();
         self.carrier.poll_read_ready(cx)
     }
 
@@ -134,9 +192,22 @@ impl TlsSession {
                 ended => return ended.map(|_| ()),
             }
             // the reader says what an end of the connection means
-            state.tls.read_tls(&mut Wire(&self.carrier))?;
+            let mut incoming = Incoming(&self.carrier, &mut state.records, 0);
+            let read = state.tls.read_tls(&mut incoming);
+            let records = incoming.2;
+            read?;
             match state.tls.process_new_packets() {
-                Ok(seen) => state.plain = seen.plaintext_bytes_to_read(),
+                Ok(seen) => {
+                    state.plain = seen.plaintext_bytes_to_read();
+                    self.count(Direction::Up, records.saturating_sub(state.plain));
+                    state.bare = if state.plain > 0 { 0 } else { state.bare + records };
+                    if state.bare > BARE {
+                        return Err(io::Error::new(
+                            ErrorKind::InvalidData,
+                            "records without content",
+                        ));
+                    }
+                }
                 Err(bad) => {
                     // the alert that says why
                     let _ = self.send(state);
@@ -161,6 +232,7 @@ impl TlsSession {
 
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(cx))?;
+        self.settle();
         self.carrier.poll_write_ready(cx)
     }
 
@@ -174,7 +246,9 @@ impl TlsSession {
         self.send(state)?;
         let mut written = 0;
         while written < bytes.len() {
-            written += state.tls.writer().write(&bytes[written..])?;
+            let n = state.tls.writer().write(&bytes[written..])?;
+            written += n;
+            state.written += n as u64;
             match self.send(state) {
                 Ok(()) => {}
                 Err(error) if is_transient(&error) => break,
@@ -185,15 +259,19 @@ impl TlsSession {
     }
 
     fn send(&self, state: &mut State) -> io::Result<()> {
-        while state.tls.wants_write() {
-            match state.tls.write_tls(&mut Wire(&self.carrier)) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        let sent = loop {
+            if !state.tls.wants_write() {
+                break Ok(());
             }
-        }
-        Ok(())
+            match state.tls.write_tls(&mut Wire(&self.carrier)) {
+                Ok(0) => break Err(ErrorKind::WriteZero.into()),
+                Ok(n) => state.sent[0] += n as u64,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.count_sent(state);
+        sent
     }
 
     /// Ends this direction; what the connection does not take at once is sent behind the scenes.

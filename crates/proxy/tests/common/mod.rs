@@ -11,6 +11,8 @@ use ekiden_proxy::observe::status::BudgetStatus;
 use ekiden_proxy::settings::{
     Budgets, CopyMode, Leg, Route, Settings, Tls, Upstream, UpstreamProtocol, UpstreamTls,
 };
+use ekiden_proxy::wire::http::head::Version;
+use ekiden_proxy::wire::http::reply;
 use ekiden_proxy::{Server, Stopped};
 use ekiden_tunnel::core::Terms;
 use ekiden_tunnel::trust::{self, PeerKind, Store, Token};
@@ -41,6 +43,18 @@ impl TunnelProtocol {
             Self::Connect => "connect",
             Self::Socks5 => "socks5",
             Self::Socks4a => "socks4a",
+        }
+    }
+
+    /// Bytes up and down that open a tunnel to `to`, an address of IPv4.
+    pub fn opening(self, to: SocketAddr) -> (u64, u64) {
+        match self {
+            Self::Connect => {
+                let asked = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+                (asked.len() as u64, reply::connected(Version::Http11).len() as u64)
+            }
+            Self::Socks5 => (3 + 10, 2 + 10),
+            Self::Socks4a => (9 + 10, 8),
         }
     }
 

@@ -292,8 +292,9 @@ fn counts_the_usage_of_accounts_to_the_byte() {
     drop((client, server));
     let name = &origin.name;
     let mut client = relay.client();
-    client.send(format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n{OTTO_BASIC}\r\n12345"));
-    client.head();
+    let asked = format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n{OTTO_BASIC}\r\n");
+    client.send(format!("{asked}12345"));
+    ottos = (ottos.0 + client.head().len() as u64, ottos.1 + asked.len() as u64);
     let mut server = origin.accept();
     server.exactly(5);
     let used = |name: &str| {

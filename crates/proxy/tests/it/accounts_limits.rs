@@ -110,8 +110,11 @@ fn counts_every_byte_once_in_every_protocol() {
         }
         serving.join().unwrap();
         row.wait_until_empty();
-        let n = TUNNEL_PROTOCOLS.len() as u64;
-        let all = ("home".to_owned(), n * DOWN as u64, n * UP as u64);
+        let opening = TUNNEL_PROTOCOLS.map(|protocol| protocol.opening(to));
+        let all = opening.into_iter().fold((0, 0), |(down, up), opening| {
+            (down + DOWN as u64 + opening.1, up + UP as u64 + opening.0)
+        });
+        let all = ("home".to_owned(), all.0, all.1);
         assert_eq!(used(row.front_server()), [all], "{movement:?}");
     }
 }
@@ -123,10 +126,10 @@ fn holds_at_both_ends_of_a_tunnel() {
     exchange(TunnelProtocol::Socks5, row.front(), to);
     serving.join().unwrap();
     row.wait_until_empty();
-    let all = [("home".to_owned(), DOWN as u64, UP as u64)];
-    assert_eq!(used(row.front_server()), all);
+    let all = |(up, down)| [("home".to_owned(), DOWN as u64 + down, UP as u64 + up)];
+    assert_eq!(used(row.front_server()), all(TunnelProtocol::Socks5.opening(to)));
     // the relay at the far end knows it by the tunnel it comes out of
-    assert_eq!(used(row.back_server()), all);
+    assert_eq!(used(row.back_server()), all((0, 0)));
 }
 
 pub(crate) fn relay(limits: Limits) -> Relay {
@@ -237,11 +240,13 @@ fn a_quota_that_cuts_ends_to_the_byte() {
             let row = Row::single(settings(movement, quota(QUOTA, ExceededAction::Cut)));
             let (to, serving) = server(1, 0, 4_000_000);
             let mut stream = protocol.open(row.front(), to);
-            assert_eq!(until_gone(&mut stream) as u64, QUOTA, "{movement:?} {protocol:?}");
+            let (up, down) = protocol.opening(to);
+            let rest = QUOTA - up - down;
+            assert_eq!(until_gone(&mut stream) as u64, rest, "{movement:?} {protocol:?}");
             serving.join().unwrap();
             drop(stream);
             row.wait_until_empty();
-            assert_eq!(used(row.front_server()), [("home".to_owned(), QUOTA, 0)]);
+            assert_eq!(used(row.front_server()), [("home".to_owned(), QUOTA - up, up)]);
             assert_eq!(home(&row.front_server().status()).state, "cut");
             let mut client = connect(row.front());
             write!(client, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
@@ -291,7 +296,8 @@ fn connections_of_an_account_share_one_quota() {
     serving.join().unwrap();
     row.wait_until_empty();
     let (_, down, up) = used(row.front_server()).remove(0);
-    assert_eq!((down + up, got), (QUOTA, down));
+    let opening = 8 * TunnelProtocol::Connect.opening(to).1;
+    assert_eq!((down + up, got), (QUOTA, down - opening));
 }
 
 #[test]
@@ -304,7 +310,8 @@ fn a_throttling_quota_lets_the_rest_pass() {
     serving.join().unwrap();
     let seen = home(&row.front_server().status());
     assert_eq!((seen.state.as_str(), seen.quota_left), ("throttle", Some(0)));
-    assert_eq!((seen.limit_down, seen.bytes_down), (Some(80_000_000), 3_000_000));
+    let all = 3_000_000 + TunnelProtocol::Socks5.opening(to).1;
+    assert_eq!((seen.limit_down, seen.bytes_down), (Some(80_000_000), all));
 }
 
 /// So slow that nothing but another limit ends it.
@@ -339,7 +346,8 @@ fn a_changed_limit_applies_to_live_connections_and_explains_waits() {
         assert_eq!(until_gone(&mut stream), 2_000_000);
         serving.join().unwrap();
         let seen = home(&handle.status());
-        assert_eq!((seen.bytes_down, seen.limit_down, seen.waiting_down), (2_000_000, None, 0));
+        let all = 2_000_000 + TunnelProtocol::Connect.opening(to).1;
+        assert_eq!((seen.bytes_down, seen.limit_down, seen.waiting_down), (all, None, 0));
     }
 }
 
@@ -404,7 +412,9 @@ fn ends_the_connections_of_a_removed_account() {
     exchange(TunnelProtocol::Connect, row.front(), to);
     serving.join().unwrap();
     let after = used(row.front_server());
-    assert_eq!((after[0].1, after[0].2), (before[0].1 + DOWN as u64, before[0].2 + UP as u64));
+    let (up, down) = TunnelProtocol::Connect.opening(to);
+    let more = (before[0].1 + down + DOWN as u64, before[0].2 + up + UP as u64);
+    assert_eq!((after[0].1, after[0].2), more);
 }
 
 #[test]
@@ -422,7 +432,8 @@ fn an_account_removed_from_the_configuration_ends_its_connections() {
     let (to, serving) = server(1, UP, DOWN);
     exchange(TunnelProtocol::Connect, row.front(), to);
     serving.join().unwrap();
-    assert_eq!(used(row.front_server()), [("home".to_owned(), 0, 0)]);
+    let (up, down) = TunnelProtocol::Connect.opening(at);
+    assert_eq!(used(row.front_server()), [("home".to_owned(), down, up)]);
 }
 
 /// What a SOCKS5 client is told at once.
@@ -479,7 +490,9 @@ fn unclaimed_clients_share_one_account_where_the_relay_has_a_rate() {
     let (to, serving) = server(1, UP, DOWN);
     exchange(TunnelProtocol::Connect, row.front(), to);
     serving.join().unwrap();
-    assert_eq!(used(row.front_server()), [("(unclaimed)".to_owned(), DOWN as u64, UP as u64)]);
+    let (up, down) = TunnelProtocol::Connect.opening(to);
+    let all = ("(unclaimed)".to_owned(), DOWN as u64 + down, UP as u64 + up);
+    assert_eq!(used(row.front_server()), [all]);
     let status = row.front_server().status().sharing.unwrap();
     assert_eq!(
         (status.downlink, status.accounts[0].state.as_str()),
@@ -515,7 +528,8 @@ fn datagrams_over_the_limit_are_dropped_and_counted() {
     wait_until(|| all() == SENT, || format!("{:?}", udp()));
     // 16 at once, by the burst
     assert!(udp().datagrams_up >= 16 && udp().limited > 0, "{:?}", udp());
-    assert_eq!(of(&relay), (0, udp().datagrams_up * 1_000));
+    let (up, down) = TunnelProtocol::Socks5.opening(to.local_addr().unwrap());
+    assert_eq!(of(&relay), (down, up + udp().datagrams_up * 1_000));
     for _ in 0..udp().datagrams_up {
         assert_eq!(to.recv(&mut [0; 2_000]).unwrap(), 1_000);
     }

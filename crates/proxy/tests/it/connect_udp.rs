@@ -9,6 +9,7 @@ use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
 use ekiden_proxy::settings::ExceededAction;
 use ekiden_proxy::wire::http::capsule::{CapsuleReader, UdpPayload, write_head};
+use ekiden_proxy::wire::http::reply::udp_connected;
 use h2::client::SendRequest;
 use h2::{Reason, RecvStream, SendStream};
 use std::io::Write as _;
@@ -460,11 +461,12 @@ async fn a_client_of_http_2_that_reads_nothing_loses_datagrams_and_keeps_the_str
 
 #[test]
 fn a_quota_ends_to_the_byte() {
-    const QUOTA: u64 = 21_000;
-    let relay = relay_with_limits(quota(QUOTA, ExceededAction::Cut));
     let server = server();
-    let mut client = opened(&relay, server.local_addr().unwrap());
-    let (mut up, mut down) = (0, 0);
+    let to = server.local_addr().unwrap();
+    let (mut up, mut down) = (upgrade(to, "").len() as u64, udp_connected().len() as u64);
+    let all = up + down + 21_000;
+    let relay = relay_with_limits(quota(all, ExceededAction::Cut));
+    let mut client = opened(&relay, to);
     // 10 there and back, and 500 bytes twice
     for _ in 0..10 {
         client.send(capsule(&[1; 1_000]));
@@ -483,5 +485,5 @@ fn a_quota_ends_to_the_byte() {
     let _ = client.stream.write_all(&capsule(b"x"));
     client.is_gone();
     assert_eq!((down, up), of(&relay));
-    assert_eq!(down + up, QUOTA);
+    assert_eq!(down + up, all);
 }

@@ -46,7 +46,14 @@ impl Bucket {
 
     pub(super) fn with_burst(rate: Option<Rate>, burst: u64, now: Time) -> Self {
         let credit = u128::from(burst) * BYTE;
-        Self { rate: rate.map(Rate::as_bits_per_second), burst, credit, owed: 0, out: 0, as_of: now }
+        Self {
+            rate: rate.map(Rate::as_bits_per_second),
+            burst,
+            credit,
+            owed: 0,
+            out: 0,
+            as_of: now,
+        }
     }
 
     /// The burst of a rate: 200 ms of it, at least a buffer.

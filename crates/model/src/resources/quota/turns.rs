@@ -294,9 +294,8 @@ impl Quota {
     /// [`Time::NEVER`]: a rate is zero.
     pub fn paid_at(&mut self, now: Time, account: Account, direction: Direction) -> Time {
         let nth = direction as usize;
-        let own = self.accounts.get_mut(account.0).map(|member| {
-            member.lanes[nth].bucket.paid_at(now)
-        });
+        let own =
+            self.accounts.get_mut(account.0).map(|member| member.lanes[nth].bucket.paid_at(now));
         own.unwrap_or(now).max(self.relay[nth].paid_at(now))
     }
 

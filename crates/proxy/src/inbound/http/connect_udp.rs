@@ -35,7 +35,7 @@ pub(super) async fn serve(
     *entry = session.begin(Protocol::Udp, &to, entry.method.take(), to.to_string());
     let flow = CapsuleFlow::open(session, to, entry).await?;
     entry.status = Some(101);
-    if let Err(error) = session.answer(reply::udp_connected()).await {
+    if let Err(error) = session.answer_opened(reply::udp_connected()).await {
         session.log(entry, &format!("the client's connection broke: {error}"));
         return Ok(());
     }

@@ -140,6 +140,9 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
     if let Err(failure) = session.begin_service() {
         return refuse_early(session, &failure, Some(&request)).await;
     }
+    if let Err(over) = session.pass_head(Direction::Up, head_bytes).await {
+        return refuse_early(session, &over, Some(&request)).await;
+    }
     if udp {
         let mut entry = session.new_entry(Protocol::Udp);
         let served = connect_udp::serve(session, incoming, &request, &mut entry);
@@ -151,10 +154,6 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
     match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
-            // a tunnel's request, by CONNECT or SOCKS, carries nothing to its destination
-            if let Err(over) = session.pass_head(Direction::Up, head_bytes).await {
-                return refuse_early(session, &over, Some(&request)).await;
-            }
             // what is needed of it was copied
             request.target = String::new();
             let plan =
@@ -303,7 +302,7 @@ async fn connect(
     let via = via(session, request.version, &request.fields);
     match session.open(to, Purpose::Tunnel { via: &via }).await {
         Ok(way) => {
-            if session.answer(reply::connected(request.version)).await.is_err() {
+            if session.answer_opened(reply::connected(request.version)).await.is_err() {
                 return NextStep::Close;
             }
             entry.status = Some(200);

@@ -9,6 +9,7 @@ use crate::inbound::detect;
 use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
+use crate::policy::quota::Framing;
 use crate::runtime::certificate::HTTP_2;
 use crate::session::Session;
 use crate::transfer::buffered::BufferedStream;
@@ -23,9 +24,6 @@ use tokio::task::JoinHandle;
 
 /// The first byte of a TLS handshake record (RFC 8446 §5.1). No other protocol here begins with it.
 pub(crate) const FIRST_BYTE: u8 = 22;
-
-/// Bytes that may wait to be sent: the content of one TLS record (RFC 8446 §5.1).
-const AT_ONCE: usize = 16 * 1024;
 
 /// Serves a client that begins with TLS.
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
@@ -46,20 +44,21 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
         Ok(Err(error)) => return broke(session, &error.to_string()),
         Err(_) => return broke(session, &format!("not within {limit}")),
     };
-    let name = client.get_ref().1.server_name().map(Arc::from);
-    if client.get_ref().1.alpn_protocol() == Some(HTTP_2) {
+    let (transport, tls) = client.into_inner();
+    let name = tls.server_name().map(Arc::from);
+    let is_http2 = tls.alpn_protocol() == Some(HTTP_2);
+    let framing = Arc::new(Framing::default());
+    let client = TlsSession::new(transport, tls, Some(Arc::clone(&framing)), None);
+    let client = Arc::new(client);
+    if is_http2 {
         session.registration.set_state(ConnectionState::Relaying);
-        let mut client = client;
-        // unsent bytes wait in the session that sends them
-        client.get_mut().1.set_buffer_limit(Some(AT_ONCE));
-        if let Err(error) = Box::pin(h2::serve(session, name, client)).await {
+        let client = TlsTransport::new(End::Tls(client), Vec::new());
+        if let Err(error) = Box::pin(h2::serve(session, name, client, framing)).await {
             tracing::debug!(client = %session.address, "HTTP/2: {error}");
         }
         return;
     }
-    let (transport, tls) = client.into_inner();
-    let client = Arc::new(TlsSession::new(transport, tls, None));
-    let mut task = match begin(session, name, End::Tls(Arc::clone(&client))) {
+    let mut task = match begin(session, name, &framing, End::Tls(Arc::clone(&client))) {
         Ok(begun) => EndedWithOuter(begun),
         Err(why) => return broke(session, &why),
     };
@@ -87,7 +86,7 @@ impl Drop for EndedWithOuter {
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn h2_in_the_clear(session: &Session, mut incoming: BufferedStream) {
     let client = TlsTransport::new(session.client.clone(), incoming.take());
-    let _ = Box::pin(h2::serve(session, None, client)).await;
+    let _ = Box::pin(h2::serve(session, None, client, Arc::default())).await;
 }
 
 /// A session within a session; the box breaks the recursion of types.
@@ -96,9 +95,14 @@ fn serve_boxed(session: Session) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 }
 
 /// Begins a session within this one for the bytes of `client`; or in words why there is none.
-fn begin(session: &Session, name: Option<Arc<str>>, client: End) -> Result<JoinHandle<()>, String> {
+fn begin(
+    session: &Session,
+    name: Option<Arc<str>>,
+    framing: &Arc<Framing>,
+    client: End,
+) -> Result<JoinHandle<()>, String> {
     let permit = session.permit.inner().ok_or("all connections are in use")?;
-    let inner = session.inner(client, name, permit);
+    let inner = session.inner(client, name, framing, permit);
     let entry = Arc::clone(&inner.registration.entry);
     let task = tokio::spawn(serve_boxed(inner));
     // set once, here
@@ -107,9 +111,13 @@ fn begin(session: &Session, name: Option<Arc<str>>, client: End) -> Result<JoinH
 }
 
 /// The same for an HTTP/2 stream; returns the other end of its pipe.
-fn begin_stream(session: &Session, name: Option<Arc<str>>) -> Result<Pipe, String> {
+fn begin_stream(
+    session: &Session,
+    name: Option<Arc<str>>,
+    framing: &Arc<Framing>,
+) -> Result<Pipe, String> {
     let (outside, inside) = Pipe::pair();
-    begin(session, name, End::Pipe(Arc::new(outside)))?;
+    begin(session, name, framing, End::Pipe(Arc::new(outside)))?;
     Ok(inside)
 }
 

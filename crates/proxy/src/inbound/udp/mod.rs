@@ -61,7 +61,7 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let target = format!("UDP at {bound}");
     (entry.target, entry.status) = (Some(target.clone()), Some(0));
     session.registration.begin(Protocol::Udp, target);
-    if session.answer(&socks::write_reply(Reply::Succeeded, bound)).await.is_err() {
+    if session.answer_opened(&socks::write_reply(Reply::Succeeded, bound)).await.is_err() {
         return session.log(&entry, "the client's connection broke");
     }
     session.registration.set_state(ConnectionState::Relaying);

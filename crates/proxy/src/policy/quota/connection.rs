@@ -1,5 +1,6 @@
 //! A connection of an account.
 
+use super::framing::Payer;
 use super::state::{State, UsageCounters};
 use super::{Quotas, meter};
 use crate::observe::registry::{AccountUse, ConnectionEntry};
@@ -106,6 +107,13 @@ impl AccountConnection {
             }
             passes
         })
+    }
+
+    /// Who pays for what carries this connection's messages; `None`: its account is gone.
+    pub(super) fn payer(&self) -> Option<Payer> {
+        let account = locked(&self.quotas.state).quota.whose(self.flow)?;
+        let (quotas, used) = (Arc::clone(&self.quotas), Arc::clone(&self.used));
+        Some(Payer { quotas, account, used })
     }
 
     /// Moves the slot to another connection, which then ends when its account is cut.

@@ -7,11 +7,12 @@
 //! later
 //! usage()                           bytes of each account since the start
 //! ```
-//! **What counts**: HTTP messages with heads, interim responses, chunk framing and trailers, and the
-//! payload of tunnels and datagrams. Each byte counts once, when the limits let it pass, also from the
+//! **What counts**: HTTP messages with heads, interim responses, chunk framing and trailers; requests
+//! that open a tunnel, and their answers; the payload of tunnels and datagrams; TLS records and frames of
+//! HTTP/2 around them ([`Framing`]). Each byte counts once, when the limits let it pass, also from the
 //! cache, and even if it is lost later or its receiver broke. What is written anew counts as it was
-//! read or as it was written, whichever is longer. Requests that open a tunnel, TLS and HTTP/2
-//! framing, the relay's own refusals and retransmissions do not count.
+//! read or as it was written, whichever is longer. The relay's own refusals and retransmissions do
+//! not count.
 //!
 //! A connection from before there was an account or a relay-wide rate stays unmetered to its end.
 //! One lock guards all state; it is held for about a microsecond, and never across a wait.
@@ -19,6 +20,7 @@
 mod admission;
 mod claims;
 mod connection;
+mod framing;
 mod meter;
 mod refusal;
 mod report;
@@ -26,6 +28,7 @@ mod spent_readers;
 mod state;
 
 pub(crate) use connection::AccountConnection;
+pub(crate) use framing::Framing;
 pub(crate) use meter::Meter;
 pub(crate) use refusal::NotAdmitted;
 pub use report::AccountRank;

@@ -1,14 +1,19 @@
 //! HTTP/2 within TLS, as browsers use it with an HTTPS proxy (RFC 9113). Each stream is one request
 //! or CONNECT, translated to HTTP/1.1 for a session of its own.
 
+mod counted;
+mod frames;
 mod read_limit;
 mod stream;
 
 use crate::inbound::http::plan::head_limits;
+use crate::policy::quota::Framing;
 use crate::session::Session;
 use crate::transfer::end::End;
 use crate::wire::http::h2::{CONNECT_UDP, protocol, request_head};
 use bytes::Bytes;
+use counted::{Counted, Paid};
+use ekiden_model::resources::quota::Direction;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::request::Parts;
@@ -46,6 +51,7 @@ pub(crate) async fn serve<S>(
     session: &Session,
     name: Option<Arc<str>>,
     client: S,
+    framing: Arc<Framing>,
 ) -> Result<(), h2::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -54,7 +60,9 @@ where
     // a head that never ends
     let head = settings.budgets.head.as_usize();
     let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
+    let client = Counted::new(client, Arc::clone(&framing));
     let (client, mut allowance) = ReadLimit::new(client, READ_AT_ONCE);
+    let mut paid = Paid::new(Arc::clone(&framing));
     let mut builder = Builder::new();
     if session.config.why_no_datagrams().is_none() {
         // RFC 8441 §3; where it is not set, the library resets such streams
@@ -76,7 +84,7 @@ where
     loop {
         let idle = tokio::time::sleep(settings.timeouts.keep_alive.into());
         let next = tokio::select! {
-            accepted = poll_fn(|cx| poll_request(session, &mut connection, &mut allowance, cx)) => NextStep::Accepted(accepted),
+            accepted = poll_fn(|cx| poll_request(session, &mut connection, &mut allowance, &mut paid, cx)) => NextStep::Accepted(accepted),
             Some(_) = streams.join_next() => NextStep::Look,
             () = idle, if streams.is_empty() => NextStep::End,
             _ = stopping.wait_for(|stopping| *stopping), if !asked_to_end => NextStep::End,
@@ -87,7 +95,7 @@ where
                 let (request, mut respond) = accepted?;
                 // from the first stream on, as much as the window may arrive unread
                 if !wide && !held.resize(head + FIRST_WINDOW).await {
-                    refuse(&mut respond, 503);
+                    refuse(&mut respond, 503, request.into_parts().0, &framing);
                     continue;
                 }
                 let sends = !request.body().is_end_stream();
@@ -95,7 +103,7 @@ where
                     connection.set_target_window_size(WINDOW);
                     wide = true;
                 }
-                begin(session, name.clone(), request, respond, &mut streams).await;
+                begin(session, name.clone(), (request, respond), &framing, &mut streams).await;
             }
             NextStep::Look => {}
             // it had as long again to end by itself
@@ -117,6 +125,7 @@ fn poll_request<S>(
     session: &Session,
     connection: &mut Connection<ReadLimit<S>, Bytes>,
     allowance: &mut Allowance,
+    paid: &mut Paid,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Asked, h2::Error>>>
 where
@@ -126,6 +135,9 @@ where
     let waiting = connection.poll_accept(cx);
     if waiting.is_ready() {
         return waiting;
+    }
+    if !paid.is_due(cx) {
+        return Poll::Pending;
     }
     let short = session.permit.is_memory_short();
     allowance.set(if short { READ_WHILE_SHORT } else { READ_AT_ONCE });
@@ -140,8 +152,8 @@ where
 async fn begin(
     session: &Session,
     name: Option<Arc<str>>,
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    (request, mut respond): Asked,
+    framing: &Arc<Framing>,
     streams: &mut JoinSet<()>,
 ) {
     let (parts, body) = request.into_parts();
@@ -150,18 +162,20 @@ async fn begin(
         (_, None) => Tunnel::None,
         (_, Some(CONNECT_UDP)) => Tunnel::Capsules,
         // RFC 9220 §3 says so for HTTP/3
-        (_, Some(_)) => return refuse(&mut respond, 501),
+        (_, Some(_)) => return refuse(&mut respond, 501, parts, framing),
     };
     let Some((head, chunks)) = request_head(&parts, body.is_end_stream()) else {
-        return refuse(&mut respond, 400);
+        return refuse(&mut respond, 400, parts, framing);
     };
     // two thousand short fields take 400 kB in its map, and 12 kB in the text
     let method = without_fields(parts);
     let Some(held) = session.permit.hold(STREAM + head.capacity()).await else {
-        return refuse(&mut respond, 503);
+        framing.add(Direction::Up, head.len());
+        return answer(&mut respond, 503);
     };
-    let Ok(inside) = super::begin_stream(session, name) else {
-        return refuse(&mut respond, 503);
+    let Ok(inside) = super::begin_stream(session, name, framing) else {
+        framing.add(Direction::Up, head.len());
+        return answer(&mut respond, 503);
     };
     let leg = &session.config.client_leg.leg;
     let patience = [leg.half_closed_timeout, leg.idle_timeout];
@@ -183,7 +197,15 @@ fn without_fields(parts: Parts) -> Method {
     parts.method
 }
 
-fn refuse(respond: &mut SendResponse<Bytes>, status: u16) {
+/// Refuses a request whose head no session reads, and counts it.
+fn refuse(respond: &mut SendResponse<Bytes>, status: u16, parts: Parts, framing: &Framing) {
+    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
+    framing.add(Direction::Up, fields.sum::<usize>() + path);
+    answer(respond, status);
+}
+
+fn answer(respond: &mut SendResponse<Bytes>, status: u16) {
     let mut response = http::Response::new(());
     if let Ok(status) = http::StatusCode::from_u16(status) {
         *response.status_mut() = status;
