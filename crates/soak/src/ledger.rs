@@ -12,6 +12,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// What may be on its way to a client whose stream breaks.
+const WINDOW: u64 = 4 << 20;
+
 /// Bytes of one account in one direction.
 #[derive(Debug)]
 pub(crate) struct Side {
@@ -47,6 +50,12 @@ impl Side {
     /// 512 bytes or more but for the last ones.
     pub(crate) fn on_broken_chunks(&self, bytes: u64) {
         self.unread.fetch_add(bytes / 64 + 1_024, Relaxed);
+    }
+
+    /// A stream within TLS broke: a window of records of a kilobyte or more, each with 22 bytes of its own and, by
+    /// HTTP/2, 9 of a frame.
+    pub(crate) fn on_broken_records(&self) {
+        self.unread.fetch_add(WINDOW / 1_024 * 31, Relaxed);
     }
 
     /// These bytes were read, heads and framing included.

@@ -31,7 +31,7 @@ impl Capsules {
         let mut stream: Box<dyn Duplex> = if clear {
             Box::new(clients.counted(clients.connect().await?, door))
         } else {
-            Box::new(clients.counted(clients.secure(b"http/1.1").await?, door))
+            Box::new(clients.secure(b"http/1.1", door).await?)
         };
         let head = format!(
             "GET /.well-known/masque/udp/{name}/{port}/ HTTP/1.1\r\nHost: relay.test\r\nConnection: Upgrade\r\n\

@@ -48,7 +48,7 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
 }
 
 async fn open(clients: &Clients, door: Door) -> io::Result<SendRequest<Bytes>> {
-    let stream = clients.counted(clients.secure(b"h2").await?, door);
+    let stream = clients.secure(b"h2", door).await?;
     let shaken = async { h2::client::handshake(stream).await.map_err(io::Error::other) };
     let (sender, connection) = patiently("HTTP/2", shaken).await?;
     // how it breaks, its streams say

@@ -75,21 +75,25 @@ impl Clients {
         Counted::new(stream, &self.ledger, door, Towards::Server)
     }
 
-    /// TLS with the relay, whose certificate is checked.
+    /// TLS with the relay, whose certificate is checked. Records count as what they carry.
     async fn secure(
         &self,
         protocol: &[u8],
-    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        door: Door,
+    ) -> io::Result<tokio_rustls::client::TlsStream<Counted<TcpStream>>> {
         let mut config = rustls::ClientConfig::clone(&self.tls);
         config.alpn_protocols = vec![protocol.to_vec()];
         let name =
             rustls::pki_types::ServerName::try_from("relay.test").map_err(io::Error::other)?;
-        let stream = self.connect().await?;
+        let stream = self.counted(self.connect().await?, door);
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         crate::exchange::patiently("TLS", connecting).await
     }
 
     fn broke(&self, door: Door, leg: Leg, from: Duration, opened: bool, failure: Failure) {
+        if matches!(door, Door::Tls | Door::Http2 | Door::UdpOverHttp) {
+            self.ledger.down(door).on_broken_records();
+        }
         let why = match failure {
             Failure::Ended(why) => why,
             Failure::Wrong(what) => {

@@ -32,7 +32,7 @@ async fn transfer(
     opens: impl FnMut(),
 ) -> Result<(), Failure> {
     if door == Door::Tls {
-        let mut stream = clients.counted(clients.secure(b"http/1.1").await?, door);
+        let mut stream = clients.secure(b"http/1.1", door).await?;
         connect(&mut stream, door, to).await?;
         return client(stream, order, &clients.ledger, door, opens).await;
     }
