@@ -141,8 +141,28 @@ fn packets_pass_both_ways_and_are_counted() {
     assert!(peers[0].handshake.is_some_and(|at| NOW.since(at) < Span::from_secs(60)));
     assert_eq!(
         relay.counts(),
-        Counts { handshakes: 1, received: 86, sent: 86, ..Counts::default() }
+        Counts { handshakes: 1, keepalives: 1, received: 86, sent: 86, ..Counts::default() }
     );
+}
+
+#[test]
+fn keepalives_and_packets_that_cannot_be_read_are_counted_as_such() {
+    let (mut relay, mut clients) = relay(1);
+    let client = &mut clients[0];
+    client.join(&mut relay);
+    for _ in 0..3 {
+        assert!(sends(&mut relay, client, &[]).delivered.is_empty());
+    }
+    let fine = packet("fd77::2", "2001:db8::9", 443);
+    // the first names a head that is not there, and boringtun does not take the others
+    let mut routed = fine.clone();
+    routed[6] = 43;
+    for bytes in [&routed[..], &fine[..fine.len() - 1], &fine[..7], &[0x70; 60]] {
+        assert!(sends(&mut relay, client, bytes).delivered.is_empty());
+    }
+    let expected = Counts { handshakes: 1, keepalives: 4, unreadable: 4, ..Counts::default() };
+    assert_eq!(relay.counts(), expected);
+    assert_eq!(sends(&mut relay, client, &fine).delivered, [fine]);
 }
 
 #[test]
