@@ -149,8 +149,9 @@ impl Engine {
     }
 
     /// The peers from now on. Those that stay keep their sessions. Of several with one key or one address the first
-    /// counts.
-    pub fn set_peers(&mut self, wanted: Vec<PeerSettings>) {
+    /// counts. Returns the addresses that a served peer had and has no longer: what goes on under them is not for the next.
+    pub fn set_peers(&mut self, wanted: Vec<PeerSettings>) -> Vec<IpAddr> {
+        let before = self.owners();
         let (mut keys, mut addresses) = (HashSet::new(), HashSet::new());
         let mut is_first = |one: &PeerSettings| {
             let ips = [IpAddr::V4(one.v4), IpAddr::V6(one.v6)];
@@ -199,6 +200,16 @@ impl Engine {
             }
             self.place(index);
         }
+        let after = self.owners();
+        let has_left = |(ip, key): (IpAddr, PublicKey)| (after.get(&ip) != Some(&key)).then_some(ip);
+        before.into_iter().filter_map(has_left).collect()
+    }
+
+    /// Who has each address.
+    fn owners(&self) -> BTreeMap<IpAddr, PublicKey> {
+        let key = |index: usize| Some(self.peers.get(index)?.as_ref()?.settings.key);
+        let pairs = self.by_address.iter().filter_map(|(ip, index)| Some((*ip, key(*index)?)));
+        pairs.collect()
     }
 
     fn session(&self, settings: &PeerSettings, index: usize) -> Tunn {

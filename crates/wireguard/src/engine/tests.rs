@@ -291,7 +291,11 @@ fn peers_come_and_go_and_those_that_stay_keep_their_sessions() {
     // the first leaves, the second is barred, another takes the first one's address
     let mut fresh = Client::new(2, relay.public());
     let barred = PeerSettings { barred: Some("disabled".into()), ..all[1].clone() };
-    relay.set_peers(vec![barred, all[2].clone(), fresh.settings.clone(), all[0].clone()]);
+    let left =
+        relay.set_peers(vec![barred, all[2].clone(), fresh.settings.clone(), all[0].clone()]);
+    let expected: [IpAddr; 4] =
+        ["10.77.0.2", "10.77.0.3", "fd77::2", "fd77::3"].map(|ip| ip.parse().unwrap());
+    assert_eq!(left, expected, "one has another peer now, and one has none");
     let stays = packet("10.77.0.4", "192.0.2.9", 443);
     assert_eq!(sends(&mut relay, &mut clients[2], &stays).delivered, [stays]);
     for n in [0, 1] {
@@ -309,7 +313,8 @@ fn peers_come_and_go_and_those_that_stay_keep_their_sessions() {
     let keys: Vec<PublicKey> = relay.snapshot(NOW).iter().map(|peer| peer.settings.key).collect();
     assert_eq!(keys, [fresh.settings.key, all[1].key, all[2].key]);
     // it may come in again
-    relay.set_peers(all.clone());
+    assert_eq!(relay.set_peers(all.clone()).len(), 2);
+    assert!(relay.set_peers(all.clone()).is_empty());
     assert_eq!(relay.snapshot(NOW).len(), 3);
     clients[1].join(&mut relay);
     relay.set_peers(Vec::new());
