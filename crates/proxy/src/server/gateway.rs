@@ -21,8 +21,8 @@ use ekiden_model::connect::failover::{Config, Health};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, TryLockError};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, TryLockError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -53,6 +53,7 @@ struct RuleState {
     /// Rules that are held.
     held: bool,
     /// Among them those for the device of the WireGuard door.
+    #[cfg_attr(not(feature = "wireguard"), expect(dead_code, reason = "there is no such door"))]
     tunnel: bool,
 }
 
@@ -112,12 +113,7 @@ impl Inner {
         self.set_rules(&mut locked(&rules), settings, asked);
     }
 
-    fn set_rules(
-        self: &Arc<Self>,
-        rules: &mut Option<Divert>,
-        settings: &Settings,
-        asked: u64,
-    ) {
+    fn set_rules(self: &Arc<Self>, rules: &mut Option<Divert>, settings: &Settings, asked: u64) {
         let done = match settings.gateway.is_on() {
             true => self.listen_and_divert(rules, settings),
             // live connections still need their packets

@@ -201,7 +201,8 @@ impl Engine {
             self.place(index);
         }
         let after = self.owners();
-        let has_left = |(ip, key): (IpAddr, PublicKey)| (after.get(&ip) != Some(&key)).then_some(ip);
+        let has_left =
+            |(ip, key): (IpAddr, PublicKey)| (after.get(&ip) != Some(&key)).then_some(ip);
         before.into_iter().filter_map(has_left).collect()
     }
 

@@ -259,7 +259,8 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
 }
 
 /// Why an association ended that another one took the place of.
-const GAVE_WAY: &str = "its place went to another association, because all are in use (`associations` in [udp])";
+const GAVE_WAY: &str =
+    "its place went to another association, because all are in use (`associations` in [udp])";
 
 fn no_association(why: NoAssociation, most: u32) -> Failure {
     let text = match why {

@@ -115,7 +115,9 @@ impl Inner {
                 // IPv6 may be off
                 true => tracing::debug!("wireguard: {error}"),
                 false => {
-                    tracing::warn!("wireguard: {error}; clients get no answers for names; it is tried again");
+                    tracing::warn!(
+                        "wireguard: {error}; clients get no answers for names; it is tried again"
+                    );
                 }
             }
         }
