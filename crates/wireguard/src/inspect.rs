@@ -2,8 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The most extension heads of IPv6 that are followed (RFC 8200 §4.1 names no more than seven).
+/// The most extension heads of IPv6 that are followed (RFC 8200 §4.1 names no more than seven). A longer chain would hide
+/// what the packet carries.
 const MOST_HEADS: usize = 8;
+
+// options of IPv4 by which a packet chooses its own way (RFC 791 §3.1)
+const LOOSE_ROUTE: u8 = 131;
+const STRICT_ROUTE: u8 = 137;
 
 /// What follows the IP head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,7 +38,8 @@ pub struct Header {
     pub payload: usize,
 }
 
-/// Reads the heads. `None`: no packet of IP, one that is cut short, or one that chooses its own way by a routing head.
+/// Reads the heads. `None`: no packet of IP, one whose heads are cut short, too many or out of order, or one that chooses
+/// its own way. A first fragment holds all heads (RFC 8200 §4.5), because rules judge it for those that follow.
 pub fn inspect(packet: &[u8]) -> Option<Header> {
     match packet.first()? >> 4 {
         4 => v4(packet),
@@ -56,8 +62,29 @@ fn v4(packet: &[u8]) -> Option<Header> {
     let is_first = number(head, 6)? & 0x1fff == 0;
     let source = Ipv4Addr::from(*head.get(12..)?.first_chunk::<4>()?);
     let destination = Ipv4Addr::from(*head.get(16..)?.first_chunk::<4>()?);
+    if chooses_its_way(packet.get(20..start)?) {
+        return None;
+    }
     let ends = (source.into(), destination.into());
-    Some(header(ends, head[9], packet, packet.get(start..)?, is_first))
+    header(ends, head[9], packet, packet.get(start..)?, is_first)
+}
+
+/// Whether options of IPv4 hold a source route, or cannot be read.
+fn chooses_its_way(mut options: &[u8]) -> bool {
+    while let Some(kind) = options.first() {
+        let length = match kind {
+            // the end of all, and padding
+            0 => return false,
+            1 => 1,
+            &LOOSE_ROUTE | &STRICT_ROUTE => return true,
+            _ => options.get(1).map_or(0, |length| usize::from(*length)),
+        };
+        match options.get(length..) {
+            Some(rest) if length > 0 => options = rest,
+            _ => return true,
+        }
+    }
+    false
 }
 
 fn v6(packet: &[u8]) -> Option<Header> {
@@ -66,29 +93,32 @@ fn v6(packet: &[u8]) -> Option<Header> {
     let source = Ipv6Addr::from(*head.get(8..)?.first_chunk::<16>()?);
     let destination = Ipv6Addr::from(*head.get(24..)?.first_chunk::<16>()?);
     let ends = (source.into(), destination.into());
-    let (mut next, mut rest, mut is_first) = (head[6], packet.get(40..)?, true);
-    for _ in 0..MOST_HEADS {
-        match next {
-            // hop by hop, and for the destination (RFC 8200 §4.3, §4.6)
-            0 | 60 => {
-                let length = (usize::from(*rest.get(1)?) + 1) * 8;
-                next = *rest.first()?;
-                rest = rest.get(length..)?;
-            }
-            // a fragment (RFC 8200 §4.5)
-            44 => {
-                is_first &= number(rest, 2)? & 0xfff8 == 0;
-                next = *rest.first()?;
-                rest = rest.get(8..)?;
-                if !is_first {
-                    break;
+    let (mut next, mut rest, mut is_fragment) = (head[6], packet.get(40..)?, false);
+    for nth in 0..=MOST_HEADS {
+        let length = match next {
+            // hop by hop, as the first alone (RFC 8200 §4.3)
+            0 if nth == 0 => (usize::from(*rest.get(1)?) + 1) * 8,
+            // for the destination (RFC 8200 §4.6)
+            60 => (usize::from(*rest.get(1)?) + 1) * 8,
+            // authentication (RFC 4302 §2.2), in units of four bytes
+            51 => (usize::from(*rest.get(1)?) + 2) * 4,
+            // a fragment, once (RFC 8200 §4.5)
+            44 if !is_fragment => {
+                is_fragment = true;
+                if number(rest, 2)? & 0xfff8 != 0 {
+                    let next = *rest.first()?;
+                    return header(ends, next, packet, rest.get(8..)?, false);
                 }
+                8
             }
-            43 => return None,
-            _ => break,
-        }
+            // out of order, or a routing head
+            0 | 43 | 44 => return None,
+            _ => return header(ends, next, packet, rest, true),
+        };
+        next = *rest.first()?;
+        rest = rest.get(length..)?;
     }
-    Some(header(ends, next, packet, rest, is_first))
+    None
 }
 
 fn header(
@@ -97,18 +127,24 @@ fn header(
     packet: &[u8],
     rest: &[u8],
     is_first: bool,
-) -> Header {
+) -> Option<Header> {
     let protocol = match protocol {
         6 => Protocol::Tcp,
         17 => Protocol::Udp,
         1 | 58 => Protocol::Icmp,
         other => Protocol::Other(other),
     };
-    let has_ports = is_first && matches!(protocol, Protocol::Tcp | Protocol::Udp);
-    let ports = if has_ports { number(rest, 0).zip(number(rest, 2)) } else { None };
-    let head = if ports.is_some() && protocol == Protocol::Udp { 8 } else { 0 };
-    let (length, payload) = (packet.len(), rest.len().saturating_sub(head));
-    Header { source, destination, protocol, ports, length, payload }
+    // the least that TCP and UDP begin with
+    let own = match protocol {
+        Protocol::Tcp if is_first => 20,
+        Protocol::Udp if is_first => 8,
+        _ => 0,
+    };
+    let behind = rest.get(own..)?;
+    let ports = if own > 0 { number(rest, 0).zip(number(rest, 2)) } else { None };
+    let payload = if protocol == Protocol::Udp { behind.len() } else { rest.len() };
+    let length = packet.len();
+    Some(Header { source, destination, protocol, ports, length, payload })
 }
 
 #[cfg(test)]
@@ -164,7 +200,118 @@ mod tests {
         assert_eq!(inspect(&packet), None);
     }
 
+    /// UDP from port 1 to port 2 behind extension heads: each by its kind, its length field and its bytes.
+    fn behind(heads: &[(u8, u8, usize)]) -> Vec<u8> {
+        let ends = ["fd77::2", "2001:db8::1"].map(|text| text.parse::<IpAddr>().unwrap());
+        let plain = udp((ends[0], 1), (ends[1], 2), b"0123456789");
+        let mut packet = plain[..40].to_vec();
+        let kinds = heads.iter().map(|(kind, ..)| *kind).chain([17]);
+        let kinds: Vec<u8> = kinds.collect();
+        packet[6] = kinds[0];
+        for ((_, length, bytes), next) in heads.iter().zip(&kinds[1..]) {
+            let mut head = vec![0; *bytes];
+            (head[0], head[1]) = (*next, *length);
+            packet.extend(head);
+        }
+        packet.extend(&plain[40..]);
+        let length = packet.len() as u16 - 40;
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        packet
+    }
+
+    #[test]
+    fn follows_extension_heads_to_the_ports() {
+        let chains: [&[(u8, u8, usize)]; 5] = [
+            &[(0, 0, 8)],
+            &[(0, 1, 16), (60, 2, 24), (44, 0, 8), (60, 0, 8)],
+            &[(51, 4, 24)],
+            &[(0, 0, 8), (60, 0, 8), (44, 0, 8), (51, 1, 12), (60, 0, 8)],
+            &[(60, 0, 8); MOST_HEADS],
+        ];
+        for chain in chains {
+            let header = inspect(&behind(chain)).unwrap_or_else(|| panic!("{chain:?}"));
+            assert_eq!((header.protocol, header.ports), (Protocol::Udp, Some((1, 2))), "{chain:?}");
+            assert_eq!(header.payload, 10);
+        }
+    }
+
+    #[test]
+    fn a_chain_that_is_long_cut_or_out_of_order_is_no_packet() {
+        let chains: [&[(u8, u8, usize)]; 6] = [
+            &[(60, 0, 8); MOST_HEADS + 1],
+            &[(60, 0, 8); 300],
+            &[(60, 0, 8), (0, 0, 8)],
+            &[(44, 0, 8), (44, 0, 8)],
+            &[(0, 0, 8), (43, 0, 8)],
+            &[(60, 255, 8)],
+        ];
+        for chain in chains {
+            assert_eq!(inspect(&behind(chain)), None, "{chain:?}");
+        }
+        // at each place, with a length that says so
+        let whole = behind(&[(0, 0, 8), (60, 1, 16), (44, 0, 8)]);
+        for end in 40..40 + 32 + 8 {
+            let mut cut = whole[..end].to_vec();
+            cut[4..6].copy_from_slice(&(end as u16 - 40).to_be_bytes());
+            assert_eq!(inspect(&cut), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_first_part_without_the_ports_is_no_packet() {
+        let ends = ["10.77.0.2", "192.0.2.1"].map(|text| text.parse::<IpAddr>().unwrap());
+        for (whole, least) in [
+            (udp((ends[0], 1), (ends[1], 2), b"0123"), 28),
+            (tcp((ends[0], 1), (ends[1], 2), 7, b"0123"), 40),
+        ] {
+            let first = |end: usize| {
+                let mut part = whole[..end].to_vec();
+                part[2..4].copy_from_slice(&(end as u16).to_be_bytes());
+                // more follow
+                part[6] = 0x20;
+                inspect(&part)
+            };
+            assert_eq!(first(least - 1), None);
+            assert_eq!(first(least).unwrap().ports, Some((1, 2)));
+        }
+    }
+
+    #[test]
+    fn a_source_route_is_no_packet() {
+        let ends = ["10.77.0.2", "192.0.2.1"].map(|text| text.parse::<IpAddr>().unwrap());
+        let plain = udp((ends[0], 1), (ends[1], 2), b"0123");
+        let with = |options: [u8; 8]| {
+            let mut packet = [&plain[..20], &options, &plain[20..]].concat();
+            packet[0] = 0x47;
+            let length = packet.len() as u16;
+            packet[2..4].copy_from_slice(&length.to_be_bytes());
+            inspect(&packet).map(|header| header.payload)
+        };
+        assert_eq!(with([1, 148, 4, 0, 0, 1, 1, 0]), Some(4), "a router alert");
+        for wrong in [
+            [LOOSE_ROUTE, 7, 4, 9, 9, 9, 9, 0],
+            [1, STRICT_ROUTE, 7, 4, 9, 9, 9, 9],
+            [148, 0, 0, 0, 0, 0, 0, 0],
+            [148, 9, 0, 0, 0, 0, 0, 0],
+            [1, 1, 1, 1, 1, 1, 1, 148],
+        ] {
+            assert_eq!(with(wrong), None, "{wrong:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_chain_of_any_heads_ends(heads in proptest::collection::vec(
+            (prop_oneof![Just(0), Just(43), Just(44), Just(51), Just(60), any::<u8>()], 0_u8..4, 0_usize..40), 1..40,
+        )) {
+            let heads: Vec<_> = heads.into_iter().map(|(kind, length, bytes)| (kind, length, bytes.max(2))).collect();
+            if let Some(header) = inspect(&behind(&heads)) {
+                let known = header.protocol == Protocol::Udp || header.protocol == Protocol::Tcp;
+                prop_assert!(!known || header.ports.is_some() || heads.iter().any(|(kind, ..)| *kind == 44));
+                prop_assert!(!matches!(header.protocol, Protocol::Other(0 | 43)) || header.ports.is_none());
+            }
+        }
+
         #[test]
         fn reads_anything(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), v6: bool) {
             if let Some(first) = bytes.first_mut() {

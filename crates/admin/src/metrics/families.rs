@@ -246,6 +246,7 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("traces_waiting", &[], "Traces that wait for the collector; absent while traces are off", |s, to| to.maybe(&[], s.traces.as_ref().map(|t| t.waiting))),
     // datagrams
     gauge("gateway_in_effect", &[], "1 while connections are diverted to the relay; absent without a gateway", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| u64::from(g.in_effect)))),
+    counter("gateway_restored", &[], "How often rules of the gateway were set again after they were lost", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.restored))),
     gauge("gateway_live", &[], "Live diverted connections", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.live))),
     counter("gateway_diverted", &["origin"], "Diverted connections: of devices, and of the machine itself", |s, to| if let Some(g) = &s.gateway {
         to.of(&["devices"], g.diverted);
@@ -281,9 +282,11 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["limited"], w.limited);
         to.of(&["unknown"], w.unknown);
     }),
+    counter("wireguard_keepalives", &[], "Empty packets, by which devices keep their way open", |s, to| to.maybe(&[], s.wireguard.as_ref().map(|w| w.keepalives))),
     counter("wireguard_dropped", &["reason"], "Datagrams and packets that came to nothing", |s, to| if let Some(w) = &s.wireguard {
         to.of(&["invalid"], w.invalid);
         to.of(&["forged"], w.forged);
+        to.of(&["unreadable"], w.unreadable);
         to.of(&["refused"], w.refused);
         to.of(&["undelivered"], w.undelivered);
     }),
@@ -292,6 +295,7 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["tcp"], d.questions_tcp);
         to.of(&["tunnel"], d.questions_peers);
     }),
+    gauge("dns_unavailable", &[], "Addresses at which clients cannot ask, and which are tried again", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.unavailable.len() as u64))),
     counter("dns_cached", &[], "Questions answered from memory", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.cached))),
     counter("dns_stale", &[], "Questions answered past an answer's end, because no server answered", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.stale))),
     counter("dns_failed", &[], "Questions that got no answer", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.failed))),
@@ -308,7 +312,8 @@ pub(super) static FAMILIES: &[Family] = &[
     }),
     gauge("dns_memory", &[], "Memory for clients' answers", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.bytes))).bytes(),
     gauge("dns_server_available", &["server"], "1 while a DNS server answers, 0 while others are asked first", |s, to| s.dns.iter().flat_map(|d| &d.servers).for_each(|one| to.of(&[&one.server], u64::from(one.available)))),
-    gauge("udp_associations", &[], "UDP associations of SOCKS5 clients", |s, to| to.one(s.udp.associations)),
+    gauge("udp_associations", &[], "UDP associations of clients, and flows of peers", |s, to| to.one(s.udp.associations)),
+    counter("udp_gave_way", &[], "Associations that ended for another one, because all were in use", |s, to| to.one(s.udp.gave_way)),
     counter("udp_datagrams", &["direction"], "Datagrams passed on; up is from clients, or out of tunnels", |s, to| {
         to.of(&[UP], s.udp.datagrams_up);
         to.of(&[DOWN], s.udp.datagrams_down);

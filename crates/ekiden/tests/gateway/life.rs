@@ -13,6 +13,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("reloads_leave_one_of_each", reloads_leave_one_of_each),
     ("a_device_may_go_and_come_back", a_device_may_go_and_come_back),
     ("rules_that_were_lost_are_set_again", rules_that_were_lost_are_set_again),
+    ("routes_that_were_removed_are_added_again", routes_that_were_removed_are_added_again),
+    ("rules_that_could_not_be_set_are_tried_again", rules_that_could_not_be_set_are_tried_again),
     ("says_what_is_missing", says_what_is_missing),
 ];
 
@@ -115,6 +117,30 @@ fn rules_that_were_lost_are_set_again(network: &Network) {
     wait_for("the rules", || daemon.log().contains("nft had ended; its rules are set again"));
     assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
     assert_eq!(network.left(), (2, 2, true));
+}
+
+fn routes_that_were_removed_are_added_again(network: &Network) {
+    let daemon = network.serve(DEVICES, "");
+    // as a program does that takes all policy rules for its own
+    network.on_gateway("ip -4 rule del fwmark 25963; ip -6 route flush table 25963");
+    wait_for("the rules and routes", || network.left() == (2, 2, true));
+    assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    wait_for("the count", || daemon.status()["gateway"]["restored"].as_u64() >= Some(1));
+    assert!(daemon.log().contains("another program had removed its rules"));
+}
+
+fn rules_that_could_not_be_set_are_tried_again(network: &Network) {
+    network.on_gateway("ip -4 rule add fwmark 25963 lookup 77");
+    let daemon = network.serve(DEVICES, "");
+    let seen = &daemon.status()["gateway"];
+    assert_eq!(seen["in_effect"], false, "{seen}");
+    assert!(seen["error"].as_str().unwrap().contains("others use the mark"), "{seen}");
+    assert!(seen["retry_in_seconds"].as_u64().is_some(), "{seen}");
+    assert_eq!(network.page(&["http://9.9.9.2/"]), format!("{CLIENT} http {SERVER}"));
+    network.on_gateway("ip -4 rule del fwmark 25963 lookup 77");
+    wait_for("the rules", || daemon.status()["gateway"]["in_effect"] == true);
+    assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    assert_eq!(daemon.log().matches("others use the mark").count(), 1, "{}", daemon.log());
 }
 
 fn says_what_is_missing(network: &Network) {

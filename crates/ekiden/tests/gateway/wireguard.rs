@@ -187,7 +187,10 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
     assert!(exchange(100).is_none());
     daemon.printed(&["account", "set", "anna", "--enable"]);
     wait_for("its return", || door(&daemon)["peers"][0]["barred"].is_null());
-    // the old key is gone with the new one
+    // the old key is gone with the new one, and so is what went on under its address
+    let dial = || TcpStream::connect((SERVER, crate::network::ECHO));
+    let live = phone.netns.run(dial).unwrap().unwrap();
+    wait_for("the connection", || daemon.status()["gateway"]["live"] == 1);
     daemon.printed(&["account", "set", "anna", "--wireguard", "--device", "wireguard"]);
     let key = door(&daemon)["peers"][0]["public_key"].clone();
     wait_for("another key", || {
@@ -197,6 +200,8 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
         }
     });
     assert!(exchange(100).is_none());
+    wait_for("the connection's end", || daemon.status()["gateway"]["live"] == 0);
+    drop(live);
 }
 
 fn a_telephone_s_door_leaves_nothing(network: &Network) {

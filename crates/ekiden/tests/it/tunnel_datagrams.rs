@@ -101,7 +101,7 @@ fn a_flow_of_packets_stands_in_the_register_and_in_the_log() {
     assert!(status["totals"]["bytes_up"].as_u64() >= Some(3), "{status}");
     assert!(status["totals"]["bytes_down"].as_u64() >= Some(6), "{status}");
     assert!(status["udp"]["datagrams_up"].as_u64() >= Some(1), "{status}");
-    assert_eq!(status["udp"]["associations"], 0);
+    assert_eq!(status["udp"]["associations"], 1);
     drop(client);
     let line = eventually("a line in the log", || logged(&far).pop());
     assert_eq!((&line["method"], &line["target"]), (&"near".into(), &target.as_str().into()));
@@ -261,4 +261,32 @@ fn udp_over_http_goes_through_a_tunnel() {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     let line = eventually("a line in the log", || logged(&near).into_iter().nth(1));
     assert!(line["result"].as_str().unwrap().contains("peer \"far\""), "{line}");
+}
+
+#[test]
+fn no_associations_at_the_far_relay_means_none_for_peers() {
+    let [far, near] = daemons("[udp]\nassociations = 0\n");
+    let client = Client::of(&near);
+    eventually("the refusal", || {
+        client.send(9, b"x");
+        (near.status()["udp"]["refused"].as_u64() >= Some(1)).then_some(())
+    });
+    assert!(client.ends(&near).contains("UDP is off"));
+    assert_eq!(far.status()["udp"]["begun"], 0);
+}
+
+#[test]
+fn datagrams_for_a_tunnel_that_is_away_are_dropped_at_once() {
+    let [mut far, near] = daemons("");
+    far.kill();
+    wait_for("the loss of the tunnel", || !tunnel_is_up(&near));
+    // none may wait for the tunnel so long
+    let text = fs::read_to_string(near.config()).unwrap();
+    near.reload(&format!("{text}[leg.direct]\nconnect_timeout = \"10 min\"\n"));
+    let client = Client::of(&near);
+    wait_for("all drops", || {
+        (1..50).for_each(|port| client.send(port, b"x"));
+        near.status()["udp"]["undelivered"].as_u64() >= Some(300)
+    });
+    assert!(client.ends(&near).contains("is down"));
 }

@@ -1,5 +1,6 @@
 //! How memory, connections and rates are divided among those that move data.
 
+pub mod associations;
 pub mod budget;
 pub mod buffers;
 pub mod heap_trim;

@@ -11,9 +11,9 @@ use crate::runtime::RuntimeConfig;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Span, Time};
-use ekiden_wireguard::{Gate, Header, PeerSettings, Protocol};
+use ekiden_wireguard::{Gate, Header, PeerSettings, Protocol, PublicKey};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// How long what was found about a client holds.
@@ -26,7 +26,8 @@ const MOST: usize = 1_024;
 /// The gate of the WireGuard door.
 pub(crate) struct ClientGate<F> {
     config: F,
-    clients: HashMap<Ipv4Addr, Client>,
+    /// By their keys: an address may be given to another device.
+    clients: HashMap<PublicKey, Client>,
     swept: Time,
 }
 
@@ -52,10 +53,10 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
             self.swept = now;
             self.clients.retain(|_, client| now < client.used + IDLE);
         }
-        if self.clients.get(&peer.v4).is_none_or(|client| now >= client.until) {
+        if self.clients.get(&peer.key).is_none_or(|client| now >= client.until) {
             let config = (self.config)()?;
             let account = admit(&config, SocketAddr::new(peer.v4.into(), 0)).ok().flatten();
-            let known = self.clients.remove(&peer.v4);
+            let known = self.clients.remove(&peer.key);
             let is_same = |client: &Client| {
                 let name = |one: &Option<Arc<KnownAccount>>| one.as_ref().map(|one| one.id);
                 name(&client.account) == name(&account)
@@ -67,9 +68,9 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
             // one that has ended may begin anew with the next period
             let share = share.filter(|share| share.ended().is_none() && now < used + IDLE);
             let (until, verdicts) = (now + HOLDS, HashMap::new());
-            self.clients.insert(peer.v4, Client { until, config, account, share, used, verdicts });
+            self.clients.insert(peer.key, Client { until, config, account, share, used, verdicts });
         }
-        self.clients.get_mut(&peer.v4)
+        self.clients.get_mut(&peer.key)
     }
 }
 

@@ -1,11 +1,24 @@
 //! Counters of datagrams: of each association or flow for the log, and of all since the start for the status.
 
 use crate::observe::status::UdpStatus;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use ekiden_model::resources::associations::{
+    AssociationId, AssociationShare, Associations, NoAssociation,
+};
+use ekiden_model::resources::overload::Source;
+use ekiden_model::units::{Span, Time};
+use std::future::pending;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// An association that moves datagrams is entered as moving once in this time, because each entry takes a lock.
+const MOVES: Span = Span::from_secs(1);
+
+/// How many times what is free a peer may have: it speaks for all clients behind it.
+const PEER_OF_FREE: u64 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DropReason {
@@ -26,39 +39,31 @@ pub(crate) enum DropReason {
 pub(crate) enum Holder {
     /// An account, by its number.
     Account(i64),
-    /// A client without account; of IPv6 by its /64 (RFC 6177).
-    Address(IpAddr),
+    /// A client without account by its network, or a joined peer.
+    Source(Source),
 }
 
 impl Holder {
     /// The holder of an association that a client asks for.
     pub(crate) fn of(account: Option<i64>, client: IpAddr) -> Self {
-        match (account, client.to_canonical()) {
-            (Some(account), _) => Self::Account(account),
-            (None, IpAddr::V6(v6)) if !v6.is_loopback() => {
-                let [a, b, c, d, ..] = v6.segments();
-                Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
-            }
-            (None, client) => Self::Address(client),
+        account.map_or_else(|| Self::Source(client.into()), Self::Account)
+    }
+
+    const fn of_free(self) -> u64 {
+        match self {
+            Self::Source(Source::Peer(_)) => PEER_OF_FREE,
+            Self::Account(_) | Self::Source(_) => 1,
         }
     }
-}
-
-/// Why there is no association for a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoRoom {
-    /// All are taken.
-    All,
-    /// The client has so many, its share.
-    Share(u64),
 }
 
 /// Totals of all associations, and of all flows from tunnels, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct UdpCounts {
-    /// Associations now.
-    held: Mutex<BTreeMap<Holder, u64>>,
+    /// Associations now, and how each is told that it gives way.
+    held: Mutex<Associations<Holder, Arc<Notify>>>,
     begun: AtomicU64,
+    gave_way: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
     dropped: [AtomicU64; 5],
@@ -69,48 +74,52 @@ pub(crate) struct UdpCounts {
 pub(crate) struct UdpTally {
     all: Arc<UdpCounts>,
     /// Where it counts against the limit on associations.
-    holder: Option<Holder>,
+    place: Option<Place>,
     up: u64,
     down: u64,
     dropped: u64,
     first_loss: Option<String>,
 }
 
+/// An association's place among all.
+#[derive(Debug)]
+struct Place {
+    id: AssociationId,
+    gives_way: Arc<Notify>,
+    /// When it was last entered as moving.
+    moved: Time,
+}
+
 impl UdpCounts {
-    /// Begins an association, one of `most`. A holder takes another only while more are free than it has (dynamic
-    /// thresholds; Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). So one holder has half of them at most, and each
-    /// that comes later half of what it finds free.
-    pub(crate) fn begin(self: &Arc<Self>, most: u64, holder: Holder) -> Result<UdpTally, NoRoom> {
-        let mut held = locked(&self.held);
-        let free = most.saturating_sub(held.values().sum());
-        let own = held.get(&holder).copied().unwrap_or_default();
-        if free == 0 {
-            return Err(NoRoom::All);
-        }
-        if own >= free {
-            return Err(NoRoom::Share(own));
-        }
-        held.insert(holder, own + 1);
-        drop(held);
-        self.begun.fetch_add(1, Relaxed);
-        Ok(self.tally(Some(holder)))
+    /// Begins an association, one of `most`, as the model decides; one of another holder may end for it.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        most: u64,
+        holder: Holder,
+    ) -> Result<UdpTally, NoAssociation> {
+        let mut tally = self.flow();
+        tally.enter(most, holder)?;
+        Ok(tally)
     }
 
+    /// Counters that do not count as an association yet.
     pub(crate) fn flow(self: &Arc<Self>) -> UdpTally {
-        self.tally(None)
+        let all = Arc::clone(self);
+        UdpTally { all, place: None, up: 0, down: 0, dropped: 0, first_loss: None }
     }
 
-    fn tally(self: &Arc<Self>, holder: Option<Holder>) -> UdpTally {
-        let all = Arc::clone(self);
-        UdpTally { all, holder, up: 0, down: 0, dropped: 0, first_loss: None }
+    /// Counts a datagram that was dropped where its association does not see it.
+    pub(crate) fn count_dropped(&self, why: DropReason) {
+        self.dropped[why as usize].fetch_add(1, Relaxed);
     }
 
     pub(crate) fn status(&self, most: u64) -> UdpStatus {
         let dropped = |loss: DropReason| self.dropped[loss as usize].load(Relaxed);
         UdpStatus {
-            associations: locked(&self.held).values().sum(),
+            associations: locked(&self.held).held(),
             limit: most,
             begun: self.begun.load(Relaxed),
+            gave_way: self.gave_way.load(Relaxed),
             datagrams_up: self.up.load(Relaxed),
             datagrams_down: self.down.load(Relaxed),
             malformed: dropped(DropReason::Malformed),
@@ -123,19 +132,52 @@ impl UdpCounts {
 }
 
 impl UdpTally {
+    /// Counts as an association from now on, one of `most`.
+    pub(crate) fn enter(&mut self, most: u64, holder: Holder) -> Result<(), NoAssociation> {
+        let (now, gives_way) = (clock::now(), Arc::new(Notify::new()));
+        let share = AssociationShare { most, of_free: holder.of_free() };
+        let told = Arc::clone(&gives_way);
+        let end = |other: Arc<Notify>| {
+            self.all.gave_way.fetch_add(1, Relaxed);
+            other.notify_one();
+        };
+        let id = locked(&self.all.held).begin(now, share, holder, told, end)?;
+        self.all.begun.fetch_add(1, Relaxed);
+        self.place = Some(Place { id, gives_way, moved: now });
+        Ok(())
+    }
+
+    /// Returns once its association is to end for another one.
+    pub(crate) async fn gives_way(&self) {
+        match &self.place {
+            Some(place) => place.gives_way.notified().await,
+            None => pending().await,
+        }
+    }
+
     pub(crate) fn up(&mut self) {
         self.up += 1;
         self.all.up.fetch_add(1, Relaxed);
+        self.on_moved();
     }
 
     pub(crate) fn down(&mut self) {
         self.down += 1;
         self.all.down.fetch_add(1, Relaxed);
+        self.on_moved();
+    }
+
+    fn on_moved(&mut self) {
+        let now = clock::now();
+        if let Some(place) = self.place.as_mut().filter(|place| now >= place.moved + MOVES) {
+            place.moved = now;
+            locked(&self.all.held).on_moved(now, place.id);
+        }
     }
 
     pub(crate) fn count_dropped(&mut self, loss: DropReason) {
         self.dropped += 1;
-        self.all.dropped[loss as usize].fetch_add(1, Relaxed);
+        self.all.count_dropped(loss);
     }
 
     /// Counts a dropped datagram; the log says why the first one was.
@@ -157,11 +199,9 @@ impl UdpTally {
 
 impl Drop for UdpTally {
     fn drop(&mut self) {
-        let Some(holder) = self.holder else { return };
-        let mut held = locked(&self.all.held);
-        match held.get_mut(&holder) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(held.remove(&holder)),
+        if let Some(place) = &self.place {
+            // it may have ended for another one before
+            let _ = locked(&self.all.held).on_end(place.id);
         }
     }
 }
@@ -176,11 +216,11 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(Holder::Account);
         let first = all.begin(2, one).unwrap();
         let second = all.begin(2, two).unwrap();
-        assert_eq!(all.begin(2, three).unwrap_err(), NoRoom::All);
+        assert_eq!(all.begin(2, three).unwrap_err(), NoAssociation::All);
         drop(first);
         assert!(all.begin(2, three).is_ok());
         drop(second);
-        // flows do not count as associations
+        // what has not entered does not count as an association
         drop(all.flow());
         let status = all.status(2);
         assert_eq!((status.associations, status.begun, status.limit), (0, 3, 2));
@@ -193,37 +233,34 @@ mod tests {
         let at = |text: &str| Holder::of(None, text.parse().unwrap());
         let first = take(at("2001:db8::1"));
         assert_eq!(first.len(), 128);
-        assert_eq!(all.begin(256, at("2001:db8::2")).unwrap_err(), NoRoom::Share(128));
-        let others = [at("2001:db8:0:1::1"), at("::ffff:192.0.2.1"), Holder::Account(7)].map(take);
-        assert_eq!(others.each_ref().map(Vec::len), [64, 32, 16]);
-        drop(first);
-        assert_eq!(all.status(256).associations, 112);
-        drop(others);
-        assert!(locked(&all.held).is_empty());
+        assert_eq!(all.begin(256, at("2001:db8::2")).unwrap_err(), NoAssociation::Share(128));
+        let second = take(at("2001:db8:0:1::1"));
+        assert_eq!((second.len(), all.status(256).gave_way), (64, 0));
+        // of three, the one that has more than an even share gives
+        let third = take(Holder::Account(7));
+        assert_eq!((third.len(), all.status(256).gave_way), (75, 43));
+        assert_eq!(all.status(256).associations, 128 - 43 + 64 + 75);
+        drop((first, second, third));
+        assert_eq!(all.status(256).associations, 0);
     }
 
-    proptest::proptest! {
-        #[test]
-        fn the_first_of_a_holder_finds_room(
-            most in 1_u64..40,
-            steps in proptest::collection::vec((0_i64..6, proptest::bool::ANY), 1..200),
-        ) {
-            let all = Arc::new(UdpCounts::default());
-            let mut held: Vec<(i64, UdpTally)> = Vec::new();
-            for (who, begins) in steps {
-                let own = held.iter().filter(|(whose, _)| *whose == who).count() as u64;
-                let free = most - held.len() as u64;
-                if !begins {
-                    let last = held.iter().position(|(whose, _)| *whose == who);
-                    last.map(|last| held.swap_remove(last));
-                    continue;
-                }
-                let began = all.begin(most, Holder::Account(who));
-                proptest::prop_assert_eq!(began.is_ok(), own < free);
-                held.extend(began.ok().map(|tally| (who, tally)));
-                proptest::prop_assert_eq!(all.status(most).associations, held.len() as u64);
-            }
-        }
+    #[tokio::test]
+    async fn an_association_that_ends_for_another_is_told_so() {
+        let all = Arc::new(UdpCounts::default());
+        let [one, two] = [Holder::Source(Source::Peer(1)), Holder::Account(2)];
+        let held: Vec<_> = std::iter::from_fn(|| all.begin(9, one).ok()).collect();
+        assert_eq!(held.len(), 8);
+        let news: Vec<_> = (0..2).map(|_| all.begin(9, two).unwrap()).collect();
+        held[0].gives_way().await;
+        let is_told = |tally: &UdpTally| {
+            let told = std::pin::pin!(tally.gives_way());
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            Future::poll(told, &mut cx).is_ready()
+        };
+        assert!(!held[1..].iter().chain(&news).any(is_told));
+        // its place went over, and is not given back twice
+        drop(held);
+        assert_eq!((all.status(9).associations, all.status(9).gave_way), (2, 1));
     }
 
     #[test]

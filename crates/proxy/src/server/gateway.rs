@@ -1,5 +1,8 @@
 //! The gateway: its listeners, and the rules that divert connections to them. Rules that cannot be set are an
-//! error in the log and in the status; connections pass by then.
+//! error in the log and in the status; connections pass by then, and the rules are tried again after growing pauses.
+//!
+//! nft may take seconds. So two locks: [`GatewayDoor`] is held for moments; `rules` is held while nft is spoken to, and
+//! is taken first. What an attempt finds counts only if nothing else was asked for meanwhile.
 
 use super::Inner;
 use super::listener::BACKLOG;
@@ -8,33 +11,59 @@ use crate::observe::status::{GatewayDevice, GatewayStatus};
 use crate::resources::AcceptedClient;
 use crate::resources::arrival::{Directed, Diverted};
 use crate::settings::{Gateway, Quic, Settings, Wireguard};
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan, TunnelRules};
 use ekiden_linux::links::netlink::Netlink;
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::{socket, transparent};
+use ekiden_model::connect::failover::{Config, Health};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, TryLockError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-
-/// Between two attempts to set rules that were lost.
-const RETRY_SECONDS: u32 = 10;
 
 #[derive(Debug, Default)]
 pub(super) struct GatewayDoor {
     settings: Gateway,
+    /// Counts what was asked for: settings, or none.
+    asked: u64,
     /// Where they listen; none before the gateway was first on.
     listeners: Vec<(SocketAddr, JoinHandle<()>)>,
     /// Where QUIC arrives; none before it was first diverted.
     pub(super) quic: Vec<(SocketAddr, JoinHandle<()>)>,
-    divert: Option<Divert>,
+    /// The rules; held while they change.
+    pub(super) rules: Arc<Mutex<Option<Divert>>>,
+    state: RuleState,
     error: Option<String>,
-    /// Seconds since the rules were lost.
-    lost: u32,
+    /// When they are tried again.
+    health: Option<Health>,
+    /// How often they were set again after they were lost.
+    restored: u64,
+    /// The relay stops: nothing is set any more.
+    stopped: bool,
+}
+
+/// What the kernel has, as of the last look.
+#[derive(Debug, Clone, Copy, Default)]
+struct RuleState {
+    /// Rules that are held.
+    held: bool,
+    /// Among them those for the device of the WireGuard door.
+    #[cfg_attr(not(feature = "wireguard"), expect(dead_code, reason = "there is no such door"))]
+    tunnel: bool,
+}
+
+impl RuleState {
+    fn of(rules: &mut Option<Divert>) -> Self {
+        let Some(divert) = rules else { return Self::default() };
+        let held = divert.is_held() && divert.plan().is_some();
+        let tunnel = held && divert.plan().is_some_and(|plan| plan.tunnel.is_some());
+        Self { held, tunnel }
+    }
 }
 
 /// Ports of loopback for IPv4 and IPv6.
@@ -72,33 +101,77 @@ fn tunnel_rules(settings: &Settings) -> TunnelRules {
 }
 
 impl Inner {
-    /// Diverts what the settings say. Whatever fails is logged, and connections pass by.
+    /// Diverts what the settings say. Whatever fails is logged and tried again, and connections pass by.
     pub(super) fn open_gateway(self: &Arc<Self>, settings: &Settings) {
-        let door = &mut *locked(&self.gateway);
-        door.settings = settings.gateway.clone();
-        let done = match settings.gateway.is_on() {
-            true => check_user(&settings.gateway)
-                .and_then(|()| self.listen_for_diverted(door))
-                .and_then(|()| match settings.gateway.quic {
-                    Quic::Tunnel => self.listen_for_quic(door),
-                    Quic::Direct | Quic::Block => Ok(()),
-                })
-                .and_then(|()| door.divert(settings)),
-            // live connections still need their packets
-            false => door.divert_nothing_new(),
+        let (rules, asked) = {
+            let door = &mut *locked(&self.gateway);
+            door.settings = settings.gateway.clone();
+            (door.error, door.health) = (None, None);
+            door.asked += 1;
+            (Arc::clone(&door.rules), door.asked)
         };
-        door.error = done.err().map(|error| error.to_string());
-        match &door.error {
-            Some(error) => {
-                let then = match door.divert.as_ref().and_then(Divert::plan) {
-                    Some(_) => "the rules before stay in effect",
-                    None => "all connections pass by, unaccelerated",
-                };
-                tracing::error!("gateway: {error}; {then} (`ekiden doctor` says more)");
-            }
-            None if settings.gateway.is_on() => door.log(),
-            None => {}
+        self.set_rules(&mut locked(&rules), settings, asked);
+    }
+
+    fn set_rules(self: &Arc<Self>, rules: &mut Option<Divert>, settings: &Settings, asked: u64) {
+        let done = match settings.gateway.is_on() {
+            true => self.listen_and_divert(rules, settings),
+            // live connections still need their packets
+            false => divert_nothing_new(rules),
+        };
+        let state = RuleState::of(rules);
+        let door = &mut *locked(&self.gateway);
+        if door.asked != asked {
+            return;
         }
+        door.state = state;
+        let error = done.err().map(|error| error.to_string());
+        match &error {
+            Some(error) => {
+                let then = match state.held {
+                    true => "the rules before stay in effect",
+                    false => "all connections pass by, unaccelerated",
+                };
+                if door.error.as_ref() != Some(error) {
+                    tracing::error!(
+                        "gateway: {error}; {then}; it is tried again (`ekiden doctor` says more)"
+                    );
+                }
+                let health = door.health.get_or_insert_with(|| Health::new(Config::default()));
+                health.on_failure(clock::now());
+            }
+            None => {
+                door.health = None;
+                if settings.gateway.is_on() {
+                    door.log();
+                }
+            }
+        }
+        door.error = error;
+    }
+
+    fn listen_and_divert(
+        self: &Arc<Self>,
+        rules: &mut Option<Divert>,
+        settings: &Settings,
+    ) -> Result<(), DivertError> {
+        check_user(&settings.gateway)?;
+        let plan = {
+            let door = &mut *locked(&self.gateway);
+            self.listen_for_diverted(door).inspect_err(|_| close_all(&mut door.listeners))?;
+            if settings.gateway.quic == Quic::Tunnel {
+                self.listen_for_quic(door).inspect_err(|_| close_all(&mut door.quic))?;
+            }
+            divert_plan(settings, ports(&door.listeners), ports(&door.quic))
+        };
+        if rules.as_mut().is_some_and(|divert| !divert.is_held()) {
+            *rules = None;
+        }
+        let divert = match rules {
+            Some(divert) => divert,
+            None => rules.insert(Divert::start()?),
+        };
+        divert.set(&plan)
     }
 
     fn listen_for_diverted(self: &Arc<Self>, door: &mut GatewayDoor) -> Result<(), DivertError> {
@@ -125,52 +198,88 @@ impl Inner {
 
     /// New connections pass by from here on.
     pub(super) fn stop_diverting(&self) {
-        if let Err(error) = locked(&self.gateway).divert_nothing_new() {
+        let rules = self.forget_rules();
+        if let Err(error) = divert_nothing_new(&mut locked(&rules)) {
             tracing::warn!("gateway: {error}");
         }
     }
 
     /// Nothing is left of the gateway.
     pub(super) fn close_gateway(&self) {
+        let rules = self.forget_rules();
+        *locked(&rules) = None;
         let door = &mut *locked(&self.gateway);
-        door.divert = None;
-        door.listeners.drain(..).for_each(|(_, task)| task.abort());
-        door.quic.drain(..).for_each(|(_, task)| task.abort());
+        door.state = RuleState::default();
+        close_all(&mut door.listeners);
+        close_all(&mut door.quic);
     }
 
-    /// Every second: rules that were lost are set again, and those that nobody needs are removed.
-    pub(super) fn check_gateway(&self) {
-        let config = self.config();
+    /// What an attempt under way finds counts no longer.
+    fn forget_rules(&self) -> Arc<Mutex<Option<Divert>>> {
         let door = &mut *locked(&self.gateway);
-        let Some(divert) = &mut door.divert else { return };
-        if !door.settings.is_on() {
-            if self.shared.gateway.live.load(Relaxed) == 0 {
-                door.divert = None;
-            }
+        door.asked += 1;
+        (door.health, door.stopped) = (None, true);
+        Arc::clone(&door.rules)
+    }
+
+    /// Every second: rules that were lost or could not be set are set again, and those that nobody needs are removed.
+    pub(super) fn check_gateway(self: &Arc<Self>) {
+        let (rules, asked, is_on) = {
+            let door = locked(&self.gateway);
+            (Arc::clone(&door.rules), door.asked, door.settings.is_on())
+        };
+        let mut held = match rules.try_lock() {
+            Ok(rules) => rules,
+            Err(TryLockError::Poisoned(rules)) => rules.into_inner(),
+            // they change now
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let now = clock::now();
+        let door = &mut *locked(&self.gateway);
+        if door.asked != asked || door.stopped {
             return;
         }
-        if divert.is_held() {
-            return;
+        door.state = RuleState::of(&mut held);
+        let idle = !is_on && held.is_some() && self.shared.gateway.live.load(Relaxed) == 0;
+        let failed = door.health.as_ref().is_some_and(|health| health.is_available(now));
+        let lost = is_on && door.health.is_none() && !door.state.held;
+        if door.state.held {
+            held.as_ref().into_iter().for_each(|divert| door.restore_routing(divert));
         }
-        if door.lost.is_multiple_of(RETRY_SECONDS) {
-            let done = door.divert(&config.settings);
-            door.error = done.err().map(|error| error.to_string());
-            match &door.error {
-                None => tracing::warn!("gateway: nft had ended; its rules are set again"),
-                Some(error) => tracing::error!("gateway: nft has ended, and {error}"),
+        if idle || failed || lost {
+            let inner = Arc::clone(self);
+            // nft takes milliseconds, or hangs
+            tokio::task::spawn_blocking(move || inner.set_again(asked, lost));
+        }
+    }
+
+    fn set_again(self: &Arc<Self>, asked: u64, lost: bool) {
+        let rules = Arc::clone(&locked(&self.gateway).rules);
+        let rules = &mut *locked(&rules);
+        let is_on = {
+            let door = locked(&self.gateway);
+            if door.asked != asked {
+                return;
             }
+            door.settings.is_on()
+        };
+        if is_on {
+            self.set_rules(rules, &self.config().settings, asked);
+        } else {
+            *rules = None;
         }
-        door.lost = if door.error.is_some() { door.lost + 1 } else { 0 };
+        let door = &mut *locked(&self.gateway);
+        door.state = RuleState::of(rules);
+        if is_on && lost && door.state.held {
+            door.restored += 1;
+            tracing::warn!("gateway: nft had ended; its rules are set again");
+        }
     }
 
     /// Whether the kernel has the rules for the device of the WireGuard door.
     #[cfg(feature = "wireguard")]
     pub(super) fn tunnel_rules_hold(&self) -> bool {
-        let door = &mut *locked(&self.gateway);
-        let is_held = |divert: &mut Divert| {
-            divert.is_held() && divert.plan().is_some_and(|plan| plan.tunnel.is_some())
-        };
-        door.divert.as_mut().is_some_and(is_held)
+        locked(&self.gateway).state.tunnel
     }
 
     async fn accept_diverted(self: Arc<Self>, listener: TcpListener) {
@@ -205,8 +314,8 @@ impl Inner {
     }
 
     pub(super) fn gateway_status(&self) -> Option<GatewayStatus> {
-        let door = &mut *locked(&self.gateway);
-        if !door.settings.is_on() && door.divert.is_none() {
+        let door = locked(&self.gateway);
+        if !door.settings.is_on() && !door.state.held {
             return None;
         }
         let counts = &self.shared.gateway;
@@ -216,10 +325,12 @@ impl Inner {
             present: there.iter().any(|(known, _)| known == name),
             name: name.clone(),
         };
-        let held = door.divert.as_mut().is_some_and(Divert::is_held);
+        let retry = door.health.as_ref().map(|health| health.deadline().since(clock::now()));
         Some(GatewayStatus {
-            in_effect: door.settings.is_on() && held && door.error.is_none(),
+            in_effect: door.settings.is_on() && door.state.held && door.error.is_none(),
             error: door.error.clone(),
+            retry_in_seconds: retry.map(|left| left.as_millis().div_ceil(1_000)),
+            restored: door.restored,
             devices: door.settings.devices.iter().map(device).collect(),
             own_traffic: door.settings.own,
             listen: door.listeners.iter().map(|(address, _)| *address).collect(),
@@ -244,35 +355,22 @@ impl Inner {
 }
 
 impl GatewayDoor {
-    /// Has QUIC of these clients to these destinations answered with "port unreachable". Fails where nft does.
-    pub(super) fn block_quic(&mut self, pairs: &[(SocketAddr, IpAddr)]) -> Result<(), DivertError> {
-        let diverts = |divert: &&mut Divert| divert.plan().is_some_and(DivertPlan::diverts_quic);
-        // otherwise it passes by anyway
-        self.divert.as_mut().filter(diverts).map_or(Ok(()), |divert| divert.block_quic(pairs))
-    }
-
-    fn divert(&mut self, settings: &Settings) -> Result<(), DivertError> {
-        let plan = divert_plan(settings, ports(&self.listeners), ports(&self.quic));
-        if self.divert.as_mut().is_some_and(|divert| !divert.is_held()) {
-            self.divert = None;
+    /// Adds the rules and routes of the mark again that others removed.
+    fn restore_routing(&mut self, divert: &Divert) {
+        static LOGGED: LogThrottle = LogThrottle::new();
+        match divert.restore_routing() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.restored += 1;
+                if LOGGED.is_due() {
+                    tracing::warn!(
+                        "gateway: another program had removed its rules of `ip rule` or routes of `ip route`; they are added again"
+                    );
+                }
+            }
+            Err(error) if LOGGED.is_due() => tracing::error!("gateway: {error}"),
+            Err(_) => {}
         }
-        let mut divert = self.divert.take().map_or_else(Divert::start, Ok)?;
-        let set = divert.set(&plan);
-        self.divert = Some(divert);
-        set
-    }
-
-    /// Keeps the rules for packets of live connections alone.
-    fn divert_nothing_new(&mut self) -> Result<(), DivertError> {
-        let Some(divert) = &mut self.divert else { return Ok(()) };
-        let Some(before) = divert.plan() else { return Ok(()) };
-        let plan = DivertPlan {
-            devices: Vec::new(),
-            own_except: None,
-            quic: Ports::default(),
-            ..before.clone()
-        };
-        divert.set(&plan)
     }
 
     fn log(&self) {
@@ -297,6 +395,23 @@ impl GatewayDoor {
             what.join(", ")
         );
     }
+}
+
+fn close_all(sockets: &mut Vec<(SocketAddr, JoinHandle<()>)>) {
+    sockets.drain(..).for_each(|(_, task)| task.abort());
+}
+
+/// Keeps the rules for packets of live connections alone.
+fn divert_nothing_new(rules: &mut Option<Divert>) -> Result<(), DivertError> {
+    let Some(divert) = rules else { return Ok(()) };
+    let Some(before) = divert.plan() else { return Ok(()) };
+    let plan = DivertPlan {
+        devices: Vec::new(),
+        own_except: None,
+        quic: Ports::default(),
+        ..before.clone()
+    };
+    divert.set(&plan)
 }
 
 /// This relay's own connections are told from the machine's by its user.

@@ -35,6 +35,7 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
         drop(config);
         inner.check_gateway();
         inner.tend_wireguard();
+        inner.tend_names();
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // off the runtime's threads, which serve the remaining connections
             let _ = tokio::task::spawn_blocking(memory::release).await;

@@ -28,7 +28,7 @@ use crate::resources::Resources;
 use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
 use crate::settings::Settings;
-use dns::{DnsPorts, bind_dns};
+use dns::NamePorts;
 use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
@@ -112,7 +112,7 @@ struct Inner {
     gateway: Mutex<GatewayDoor>,
     #[cfg_attr(not(feature = "wireguard"), expect(dead_code, reason = "there is no such door"))]
     wireguard: Mutex<WireguardDoor>,
-    dns: Mutex<DnsPorts>,
+    dns: Mutex<NamePorts>,
     no_descriptors: LogThrottle,
     no_room: LogThrottle,
     stopping: watch::Sender<bool>,
@@ -140,7 +140,6 @@ impl Server {
         let shared = Shared::new(&settings, resources, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let forwards = bind_forwards(&settings, &BTreeMap::new())?;
-        let dns = bind_dns(&settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
         let config = RuntimeConfig::new(settings, Arc::clone(&shared), directory.clone(), None)
             .map_err(StartError::Settings)?;
@@ -166,7 +165,7 @@ impl Server {
         inner.accept_on(listeners);
         let settings = Arc::clone(&inner.config().settings);
         inner.forward_on(&settings, forwards);
-        inner.answer_names_on(&settings, dns);
+        inner.answer_names_on(&settings);
         inner.open_gateway(&settings);
         inner.open_wireguard(&settings);
         let background_tasks = [

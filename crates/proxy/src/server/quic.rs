@@ -7,7 +7,7 @@ use crate::inbound::udp::forward::{ForwardFlow, admit};
 use crate::observe::log_throttle::LogThrottle;
 use bytes::Bytes;
 use ekiden_linux::host::sync::locked;
-use ekiden_linux::links::divert::DivertError;
+use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan};
 use ekiden_linux::sockets::receive_batch::{ReceiveBatch, merge};
 use ekiden_linux::sockets::transparent;
 use std::collections::BTreeMap;
@@ -154,8 +154,8 @@ impl Inner {
             let (inner, batch) = (Arc::clone(&self), std::mem::take(&mut pairs));
             // nft answers after a millisecond or so
             let done = tokio::task::spawn_blocking(move || {
-                let door = &mut *locked(&inner.gateway);
-                door.block_quic(&batch)
+                let rules = Arc::clone(&locked(&inner.gateway).rules);
+                block_quic(&mut locked(&rules), &batch)
             });
             if let Ok(Err(error)) = done.await {
                 static LOGGED: LogThrottle = LogThrottle::new();
@@ -166,4 +166,14 @@ impl Inner {
             tokio::time::sleep(BLOCK_INTERVAL).await;
         }
     }
+}
+
+/// Has QUIC of these clients to these destinations answered with "port unreachable". Fails where nft does.
+fn block_quic(
+    rules: &mut Option<Divert>,
+    pairs: &[(SocketAddr, IpAddr)],
+) -> Result<(), DivertError> {
+    let diverts = |divert: &&mut Divert| divert.plan().is_some_and(DivertPlan::diverts_quic);
+    // otherwise it passes by anyway
+    rules.as_mut().filter(diverts).map_or(Ok(()), |divert| divert.block_quic(pairs))
 }

@@ -1,6 +1,5 @@
 //! Reloading and stopping.
 
-use super::dns::bind_dns;
 use super::forwards::bind_forwards;
 use super::listener::{bind, log_refused_options};
 use super::wireguard::check_wireguard;
@@ -27,7 +26,6 @@ impl Server {
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
         let forwards = bind_forwards(&settings, &locked(&inner.forwards))?;
-        let dns = bind_dns(&settings, &locked(&inner.dns))?;
         let before = inner.config();
         let (shared, directory) = (Arc::clone(&inner.shared), before.directory.clone());
         let config = RuntimeConfig::new(Arc::clone(&settings), shared, directory, Some(&before))
@@ -57,7 +55,7 @@ impl Server {
         inner.shared.dns.configure(&settings.dns);
         inner.accept_on(listeners);
         inner.forward_on(&settings, forwards);
-        inner.answer_names_on(&settings, dns);
+        inner.answer_names_on(&settings);
         leaving.iter().for_each(|listener| inner.end_listening(listener));
         inner.open_gateway(&settings);
         inner.open_wireguard(&settings);

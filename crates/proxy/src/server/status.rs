@@ -125,7 +125,7 @@ impl Inner {
             udp: shared.udp.status(config.settings.udp.associations.into()),
             gateway: self.gateway_status(),
             wireguard: self.wireguard_status(),
-            dns: shared.dns.status(&config.settings.dns, &config.name_servers),
+            dns: self.dns_status(&config),
             upstreams: config.upstream_status(&tunnels),
             tunnels,
             legs: config.leg_status(),

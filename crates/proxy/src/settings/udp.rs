@@ -5,7 +5,7 @@ use ekiden_model::units::Span;
 /// Limits on UDP associations; a request for UDP over HTTP is one, too. Each association counts as two connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp {
-    /// The most associations at once; 0 refuses all, and offers nothing. Default 256.
+    /// The most associations at once; 0 refuses all, and offers nothing. Default 1024.
     pub associations: u32,
     /// Destinations of an association that may answer; the least recently used is forgotten.
     /// Default 256.
@@ -17,6 +17,6 @@ pub struct Udp {
 
 impl Default for Udp {
     fn default() -> Self {
-        Self { associations: 256, destinations: 256, idle: Span::from_secs(300) }
+        Self { associations: 1_024, destinations: 256, idle: Span::from_secs(300) }
     }
 }

@@ -509,16 +509,30 @@ fn one_address_leaves_associations_to_others() {
     let relay = with(|settings| settings.udp.associations = 8);
     let greedy: Vec<_> = (0..8).map(|_| ask(relay.address)).collect();
     assert_eq!(greedy.iter().filter(|(reply, ..)| *reply == 0).count(), 4);
-    let from = |last| {
-        let socket =
-            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
-        socket.connect(&relay.address.into()).unwrap();
-        asked(socket.into())
-    };
-    let others: Vec<_> = (2..4).map(from).collect();
+    let others: Vec<_> = (2..4).map(|last| ask_from(last, &relay)).collect();
     assert!(others.iter().all(|(reply, ..)| *reply == 0));
     assert_eq!(counts(&relay).associations, 6);
+}
+
+/// An association for another address of loopback.
+fn ask_from(last: u8, relay: &Relay) -> (u8, SocketAddr, TcpStream) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
+    socket.connect(&relay.address.into()).unwrap();
+    asked(socket.into())
+}
+
+#[test]
+fn the_longest_idle_of_the_largest_ends_for_a_newcomer() {
+    let relay = with(|settings| settings.udp.associations = 3);
+    let mut large = [ask(relay.address), ask(relay.address)];
+    let small = ask_from(2, &relay);
+    let newcomer = ask_from(3, &relay);
+    assert_eq!([large[0].0, large[1].0, small.0, newcomer.0], [0; 4]);
+    assert_eq!(large[0].2.read(&mut [0]).unwrap(), 0, "its connection ends in order");
+    assert_eq!((counts(&relay).associations, counts(&relay).gave_way), (3, 1));
+    // each has one
+    assert_eq!([ask(relay.address).0, ask_from(2, &relay).0, ask_from(4, &relay).0], [1; 3]);
 }
 
 #[test]

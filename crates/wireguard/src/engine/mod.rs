@@ -4,6 +4,10 @@
 //! the relay's public key (`mac1`), under load prove its address (`mac2`), and be within its source's limit; only then is a
 //! multiplication on the curve spent on it. Whoever is no peer gets no answer.
 
+mod counts;
+
+pub use counts::Counts;
+
 use crate::inspect::{Header, inspect};
 use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::SourceLimits;
@@ -90,31 +94,6 @@ pub struct PeerSnapshot {
     pub sent: u64,
 }
 
-/// What became of datagrams and packets, since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Bytes of packets from peers.
-    pub received: u64,
-    /// Bytes of packets to them.
-    pub sent: u64,
-    /// Handshakes that were answered or completed.
-    pub handshakes: u64,
-    /// Handshakes of sources that had to prove their address first.
-    pub cookies: u64,
-    /// Handshakes beyond a source's limit.
-    pub limited: u64,
-    /// Handshakes of keys that no peer has, or of one that is barred.
-    pub unknown: u64,
-    /// Datagrams that nobody sent who knows a key: malformed, replayed, of a session that is over.
-    pub invalid: u64,
-    /// Packets from another address than their peer's own, or no packets at all.
-    pub forged: u64,
-    /// Packets that the gate refused.
-    pub refused: u64,
-    /// Packets for a peer that is not there, and those that the door was not open for.
-    pub undelivered: u64,
-}
-
 /// The door; see the module.
 pub struct Engine {
     key: PrivateKey,
@@ -170,8 +149,9 @@ impl Engine {
     }
 
     /// The peers from now on. Those that stay keep their sessions. Of several with one key or one address the first
-    /// counts.
-    pub fn set_peers(&mut self, wanted: Vec<PeerSettings>) {
+    /// counts. Returns the addresses that a served peer had and has no longer: what goes on under them is not for the next.
+    pub fn set_peers(&mut self, wanted: Vec<PeerSettings>) -> Vec<IpAddr> {
+        let before = self.owners();
         let (mut keys, mut addresses) = (HashSet::new(), HashSet::new());
         let mut is_first = |one: &PeerSettings| {
             let ips = [IpAddr::V4(one.v4), IpAddr::V6(one.v6)];
@@ -220,6 +200,17 @@ impl Engine {
             }
             self.place(index);
         }
+        let after = self.owners();
+        let has_left =
+            |(ip, key): (IpAddr, PublicKey)| (after.get(&ip) != Some(&key)).then_some(ip);
+        before.into_iter().filter_map(has_left).collect()
+    }
+
+    /// Who has each address.
+    fn owners(&self) -> BTreeMap<IpAddr, PublicKey> {
+        let key = |index: usize| Some(self.peers.get(index)?.as_ref()?.settings.key);
+        let pairs = self.by_address.iter().filter_map(|(ip, index)| Some((*ip, key(*index)?)));
+        pairs.collect()
     }
 
     fn session(&self, settings: &PeerSettings, index: usize) -> Tunn {
@@ -262,11 +253,16 @@ impl Engine {
         };
         let is_data = datagram.first() == Some(&DATA);
         match peer.session.decapsulate(None, datagram, &mut self.plain) {
+            // it is its peer's, and no packet of IP
+            TunnResult::Err(WireGuardError::InvalidPacket) if is_data => {
+                self.counts.unreadable += 1;
+                return;
+            }
             TunnResult::Err(_) => {
                 self.counts.invalid += 1;
                 return;
             }
-            TunnResult::Done if is_data => {}
+            TunnResult::Done if is_data => self.counts.keepalives += 1,
             // a cookie: what it changes is the next handshake
             TunnResult::Done => return,
             TunnResult::WriteToNetwork(answer) => {
@@ -282,12 +278,10 @@ impl Engine {
                 }
             }
             TunnResult::WriteToTunnelV4(packet, _) | TunnResult::WriteToTunnelV6(packet, _) => {
-                let header = inspect(packet).filter(|header| {
-                    header.source == IpAddr::V4(peer.settings.v4)
-                        || header.source == IpAddr::V6(peer.settings.v6)
-                });
-                match header {
-                    None => self.counts.forged += 1,
+                let own = [IpAddr::V4(peer.settings.v4), IpAddr::V6(peer.settings.v6)];
+                match inspect(packet) {
+                    None => self.counts.unreadable += 1,
+                    Some(header) if !own.contains(&header.source) => self.counts.forged += 1,
                     Some(_) if !self.is_open => self.counts.undelivered += 1,
                     Some(header) if !gate.passes(now, &peer.settings, true, &header) => {
                         self.counts.refused += 1;
@@ -368,7 +362,7 @@ impl Engine {
         out: &mut dyn Outbox,
     ) {
         let Some(header) = inspect(packet) else {
-            self.counts.undelivered += 1;
+            self.counts.unreadable += 1;
             return;
         };
         let index = self.by_address.get(&header.destination).copied();

@@ -141,8 +141,28 @@ fn packets_pass_both_ways_and_are_counted() {
     assert!(peers[0].handshake.is_some_and(|at| NOW.since(at) < Span::from_secs(60)));
     assert_eq!(
         relay.counts(),
-        Counts { handshakes: 1, received: 86, sent: 86, ..Counts::default() }
+        Counts { handshakes: 1, keepalives: 1, received: 86, sent: 86, ..Counts::default() }
     );
+}
+
+#[test]
+fn keepalives_and_packets_that_cannot_be_read_are_counted_as_such() {
+    let (mut relay, mut clients) = relay(1);
+    let client = &mut clients[0];
+    client.join(&mut relay);
+    for _ in 0..3 {
+        assert!(sends(&mut relay, client, &[]).delivered.is_empty());
+    }
+    let fine = packet("fd77::2", "2001:db8::9", 443);
+    // the first names a head that is not there, and boringtun does not take the others
+    let mut routed = fine.clone();
+    routed[6] = 43;
+    for bytes in [&routed[..], &fine[..fine.len() - 1], &fine[..7], &[0x70; 60]] {
+        assert!(sends(&mut relay, client, bytes).delivered.is_empty());
+    }
+    let expected = Counts { handshakes: 1, keepalives: 4, unreadable: 4, ..Counts::default() };
+    assert_eq!(relay.counts(), expected);
+    assert_eq!(sends(&mut relay, client, &fine).delivered, [fine]);
 }
 
 #[test]
@@ -271,7 +291,11 @@ fn peers_come_and_go_and_those_that_stay_keep_their_sessions() {
     // the first leaves, the second is barred, another takes the first one's address
     let mut fresh = Client::new(2, relay.public());
     let barred = PeerSettings { barred: Some("disabled".into()), ..all[1].clone() };
-    relay.set_peers(vec![barred, all[2].clone(), fresh.settings.clone(), all[0].clone()]);
+    let left =
+        relay.set_peers(vec![barred, all[2].clone(), fresh.settings.clone(), all[0].clone()]);
+    let expected: [IpAddr; 4] =
+        ["10.77.0.2", "10.77.0.3", "fd77::2", "fd77::3"].map(|ip| ip.parse().unwrap());
+    assert_eq!(left, expected, "one has another peer now, and one has none");
     let stays = packet("10.77.0.4", "192.0.2.9", 443);
     assert_eq!(sends(&mut relay, &mut clients[2], &stays).delivered, [stays]);
     for n in [0, 1] {
@@ -289,7 +313,8 @@ fn peers_come_and_go_and_those_that_stay_keep_their_sessions() {
     let keys: Vec<PublicKey> = relay.snapshot(NOW).iter().map(|peer| peer.settings.key).collect();
     assert_eq!(keys, [fresh.settings.key, all[1].key, all[2].key]);
     // it may come in again
-    relay.set_peers(all.clone());
+    assert_eq!(relay.set_peers(all.clone()).len(), 2);
+    assert!(relay.set_peers(all.clone()).is_empty());
     assert_eq!(relay.snapshot(NOW).len(), 3);
     clients[1].join(&mut relay);
     relay.set_peers(Vec::new());

@@ -21,6 +21,14 @@ pub(crate) fn render(dns: &DnsStatus) -> String {
         dns.bytes.div_ceil(1024),
         dns.memory / 1024,
     );
+    for port in &dns.unavailable {
+        out.push_str(&format!(
+            "  not at {}: {}; tried again in {} s\n",
+            port.address,
+            clean(&port.error),
+            port.retry_in_seconds
+        ));
+    }
     let dropped = [dns.malformed, dns.refused, dns.limited, dns.lies, dns.left_out];
     if dropped.iter().any(|count| *count > 0) {
         let [malformed, refused, limited, lies, left_out] = dropped;

@@ -14,7 +14,10 @@ pub(crate) fn render(gateway: &GatewayStatus) -> String {
         of.push("this machine".to_owned());
     }
     let state = match (&gateway.error, gateway.in_effect) {
-        (Some(why), _) => format!("not in effect: {}", clean(why)),
+        (Some(why), _) => {
+            let again = gateway.retry_in_seconds.map(|left| format!("; tried again in {left} s"));
+            format!("not in effect: {}{}", clean(why), again.unwrap_or_default())
+        }
         (None, true) => format!("diverts TCP of {}", of.join(", ")),
         (None, false) => "takes no new connections".to_owned(),
     };

@@ -280,8 +280,12 @@ fn resources(status: &Status) -> String {
 }
 
 fn udp_line(udp: &UdpStatus) -> String {
+    let gave_way = match udp.gave_way {
+        0 => String::new(),
+        n => format!(", {n} ended for others"),
+    };
     format!(
-        "udp: {} of {} at most; {} datagrams up, {} down; dropped: {} malformed, {} foreign, {} rejected, {} undelivered, {} over limits\n",
+        "udp: {} of {} at most{gave_way}; {} datagrams up, {} down; dropped: {} malformed, {} foreign, {} rejected, {} undelivered, {} over limits\n",
         count(udp.associations, "association"),
         udp.limit,
         udp.datagrams_up,

@@ -12,13 +12,15 @@ pub(crate) fn render(door: &WireguardStatus, width: Option<usize>) -> String {
         (None, None) => "not open".to_owned(),
     };
     let mut out = format!(
-        "wireguard: {state}\n  {} handshakes, {} proved their address first, {} over the limit, {} with unknown keys; {} invalid, {} forged, {} refused, {} undelivered\n",
+        "wireguard: {state}\n  {} handshakes, {} proved their address first, {} over the limit, {} with unknown keys; {} keepalives; {} invalid, {} forged, {} unreadable, {} refused, {} undelivered\n",
         door.handshakes,
         door.cookies,
         door.limited,
         door.unknown,
+        door.keepalives,
         door.invalid,
         door.forged,
+        door.unreadable,
         door.refused,
         door.undelivered,
     );

@@ -129,6 +129,24 @@ impl Divert {
         self.nft.is_running()
     }
 
+    /// Adds the rules and routes of the mark again that others removed, and returns whether any was gone. The table cannot
+    /// be changed by others. Errors: the kernel's.
+    pub fn restore_routing(&self) -> Result<bool, DivertError> {
+        let Some(plan) = &self.plan else { return Ok(false) };
+        let (mark, mut was_gone) = (plan.mark, false);
+        for ipv6 in plan.families() {
+            if !self.netlink.has_local_route(ipv6, mark)? {
+                was_gone = true;
+                self.netlink.add_local_route(ipv6, mark)?;
+            }
+            if !self.netlink.tables_of_mark(ipv6, mark)?.contains(&mark) {
+                was_gone = true;
+                self.netlink.add_rule(&rule(ipv6, mark))?;
+            }
+        }
+        Ok(was_gone)
+    }
+
     /// Others must use neither the mark nor the table of its number.
     fn check(&self, plan: &DivertPlan) -> Result<(), DivertError> {
         let mark = plan.mark;
@@ -156,7 +174,7 @@ impl Drop for Divert {
     fn drop(&mut self) {
         if let Some(plan) = self.plan.take() {
             // packets pass by before their route goes
-            let _ = self.nft.run(&format!("delete table inet {TABLE}"));
+            let _ = self.nft.run_last(&format!("delete table inet {TABLE}"));
             self.unroute(plan.mark);
         }
     }

@@ -90,6 +90,16 @@ impl Netlink {
 
     /// How many routes a table of this family has beside the local default route. Errors: the kernel's.
     pub fn other_routes(&self, ipv6: bool, table: u32) -> Result<usize, Failure> {
+        Ok(self.local_and_others(ipv6, table)?.1)
+    }
+
+    /// Whether a table of this family has the local default route. Errors: the kernel's.
+    pub fn has_local_route(&self, ipv6: bool, table: u32) -> Result<bool, Failure> {
+        Ok(self.local_and_others(ipv6, table)?.0 > 0)
+    }
+
+    /// How many local default routes a table has, and how many others.
+    fn local_and_others(&self, ipv6: bool, table: u32) -> Result<(usize, usize), Failure> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(unspecified(ipv6));
         let dump = RouteNetlinkMessage::GetRoute(message);
@@ -102,7 +112,8 @@ impl Netlink {
         let ours = |route: &&RouteMessage| {
             route.header.kind == RouteType::Local && route.header.destination_prefix_length == 0
         };
-        Ok(of_table.filter(|route| !ours(route)).count())
+        let (local, others): (Vec<_>, Vec<_>) = of_table.partition(ours);
+        Ok((local.len(), others.len()))
     }
 
     fn local_route(&self, ipv6: bool, table: u32) -> Result<RouteMessage, Failure> {

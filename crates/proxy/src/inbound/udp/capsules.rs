@@ -8,7 +8,7 @@
 //! The request is checked and answered by `inbound::http::connect_udp`. Nothing here waits for the client: a datagram
 //! that it does not take in time is dropped.
 
-use super::{begin, end_if_refused, paths, wait, within_limits_or_over};
+use super::{GAVE_WAY, begin, end_if_refused, paths, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::Failure;
 use crate::observe::registry::ConnectionState;
@@ -146,6 +146,7 @@ impl<'a> CapsuleFlow<'a> {
                     Err(error) => Err(error.into()),
                 },
                 () = self.way.ready() => self.receive_from_outside(),
+                () = self.tally.gives_way() => return FlowEnd::Closed(GAVE_WAY.to_owned()),
                 drained = self.backlog.drain(client), if self.backlog.is_waiting() => {
                     drained.map(|()| false).map_err(FlowEnd::from)
                 }

@@ -1,12 +1,12 @@
 //! Datagrams to a forwarded port: each client has a flow to the port's one destination, by rules and routes as
 //! all have. A flow is registered and logged as connections are, and counts as an association.
 
-use super::{drop_datagram, wait, within_limits_or_over};
+use super::{GAVE_WAY, drop_datagram, no_association, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
 use crate::observe::registry::{ConnectionState, Protocol, Registration};
-use crate::observe::udp_counts::{DropReason, Holder, NoRoom, UdpTally};
+use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::accounts::KnownAccount;
@@ -148,12 +148,8 @@ impl ForwardFlow {
         owner.decider(config).unresolved(to)?;
         let holder = Holder::of(account.as_ref().map(|account| account.id), client.ip());
         let most = settings.associations;
-        let tally = shared.udp.begin(most.into(), holder).map_err(|why| match why {
-            NoRoom::All => exhausted(format!("the limit of {most} associations is reached")),
-            NoRoom::Share(own) => {
-                exhausted(format!("this client has {own} of {most} associations, its share"))
-            }
-        })?;
+        let tally = shared.udp.begin(most.into(), holder);
+        let tally = tally.map_err(|why| no_association(why, most))?;
         let place = shared.resources.make_room(client.ip().into());
         let place = place.ok_or_else(|| exhausted("all connections are in use".to_owned()))?;
         let (accounts, entry) = (&shared.quotas, &registration.entry);
@@ -191,6 +187,7 @@ impl ForwardFlow {
                     None => return FlowEnd::Closed("the port is closed".to_owned()),
                 },
                 () = self.way.ready() => self.receive(),
+                () = self.tally.gives_way() => return FlowEnd::Closed(GAVE_WAY.to_owned()),
                 () = wait(last + idle) => continue,
             };
             match moved {

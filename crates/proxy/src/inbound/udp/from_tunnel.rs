@@ -1,12 +1,12 @@
 //! Packet flows from a tunnel: datagrams to one destination, by this relay's routes and rules,
 //! registered and logged as connections are.
 
-use super::{end_if_refused, wait, within_limits_or_over};
+use super::{GAVE_WAY, end_if_refused, no_association, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
 use crate::observe::registry::{ConnectionState, Protocol, Registration};
-use crate::observe::udp_counts::{DropReason, UdpTally};
+use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
 use crate::outbound::tunnel::{destination, ended, reason};
 use crate::outbound::udp::IN_A_ROW;
 use crate::outbound::udp::route::{DatagramOwner, DatagramPaths, Received};
@@ -22,6 +22,9 @@ use ekiden_tunnel::frame::Opening;
 use ekiden_tunnel::frame::reason::Reason;
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// Datagrams are off for peers where they are off for clients.
+const NO_UDP: &str = "UDP is off at this relay (udp.associations = 0)";
 
 /// A packet flow from its arrival on. Its drop tells the peer and the log.
 pub(crate) struct PacketFlow {
@@ -105,6 +108,7 @@ impl PacketFlow {
                     }
                 },
                 () = way.ready() => self.receive_from_outside(&mut way),
+                () = self.tally.gives_way() => return FlowEnd::Closed(GAVE_WAY.to_owned()),
                 () = wait(last + idle) => continue,
             };
             match moved {
@@ -123,10 +127,17 @@ impl PacketFlow {
         })?;
         self.registration.begin(Protocol::Udp, to.to_string());
         self.entry.target = Some(to.to_string());
-        // its socket counts as a connection
+        let most = config.settings.udp.associations;
+        if most == 0 {
+            return Err(Failure::new(FailureKind::Denied, NO_UDP));
+        }
         let resources = &config.shared.resources;
+        let joined = resources.peers.get(&peer);
+        let entered = self.tally.enter(most.into(), Holder::Source(joined.source()));
+        entered.map_err(|why| no_association(why, most))?;
+        // its socket counts as a connection
         let place = resources
-            .admit_packets(&resources.peers.get(&peer))
+            .admit_packets(&joined)
             .map_err(|why| Failure::new(FailureKind::Exhausted, why.to_string()))?;
         let directory = config.directory.as_ref();
         let account = directory.and_then(|directory| directory.behind(&peer)).transpose();

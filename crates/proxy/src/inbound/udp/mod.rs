@@ -22,7 +22,7 @@ use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
-use crate::observe::udp_counts::{DropReason, Holder, NoRoom, UdpTally};
+use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
 use crate::outbound::syn_race::{DESCRIPTOR_WAIT, made_room};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
@@ -35,6 +35,7 @@ use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use crate::wire::socks::{self, Reply};
 use ekiden_linux::host::clock;
+use ekiden_model::resources::associations::NoAssociation;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Time;
 use std::io;
@@ -128,6 +129,7 @@ impl<'a> Association<'a> {
                     Err(error) => Turn::Ended(format!("its port broke: {error}")),
                 },
                 () = self.way.ready() => Turn::DatagramPaths,
+                () = self.tally.gives_way() => Turn::Ended(GAVE_WAY.to_owned()),
                 () = wait(last + idle) => continue,
             };
             let moved = match turn {
@@ -249,16 +251,25 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
     let (account, client) = (session.registration.entry.account(), session.address.ip());
     let holder = Holder::of(account.map(|account| account.id), client);
     let most = config.settings.udp.associations;
-    let tally = shared.udp.begin(most.into(), holder).map_err(|why| match why {
-        NoRoom::All => no_room(format!("the limit of {most} associations is reached")),
-        NoRoom::Share(own) => no_room(format!(
-            "this client has {own} of {most} associations, its share; end one, or raise `associations` in [udp]"
-        )),
-    })?;
+    let tally = shared.udp.begin(most.into(), holder).map_err(|why| no_association(why, most))?;
     let place = shared.resources.make_room(client.into()).ok_or_else(|| {
         no_room("the connection limit is reached, and an association counts as two".to_owned())
     })?;
     Ok((tally, place))
+}
+
+/// Why an association ended that another one took the place of.
+const GAVE_WAY: &str =
+    "its place went to another association, because all are in use (`associations` in [udp])";
+
+fn no_association(why: NoAssociation, most: u32) -> Failure {
+    let text = match why {
+        NoAssociation::All => format!("the limit of {most} associations is reached"),
+        NoAssociation::Share(own) => format!(
+            "{own} of {most} associations are held from here, a share; end one, or raise `associations` in [udp]"
+        ),
+    };
+    Failure::new(FailureKind::Exhausted, text)
 }
 
 /// Whether an account's limits let a datagram pass, else it is dropped; `None`: none may any more. Words are left to

@@ -17,7 +17,7 @@ use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -145,6 +145,16 @@ impl Registry {
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
         live.iter().for_each(|entry| entry.end());
         live.len()
+    }
+
+    /// Resets the live connections of these addresses.
+    #[cfg_attr(not(feature = "wireguard"), expect(dead_code, reason = "there are no such clients"))]
+    pub(crate) fn end_of(&self, clients: &[IpAddr]) {
+        let live = locked(&self.live);
+        let is_of = |entry: &&Arc<ConnectionEntry>| clients.contains(&entry.client.ip());
+        let of: Vec<_> = live.values().filter(is_of).cloned().collect();
+        drop(live);
+        of.iter().for_each(|entry| entry.end());
     }
 
     /// Ends the connections of accounts that `may_stay` refuses.

@@ -9,6 +9,9 @@ use std::net::SocketAddr;
 pub struct DnsStatus {
     /// Where clients ask.
     pub listen: Vec<SocketAddr>,
+    /// Addresses at which they cannot, and which are tried again.
+    #[serde(default)]
+    pub unavailable: Vec<DnsPortStatus>,
     /// Questions over UDP.
     pub questions_udp: u64,
     /// Questions over TCP.
@@ -55,6 +58,17 @@ pub struct DnsStatus {
     pub named: u64,
     /// The servers, in order.
     pub servers: Vec<DnsServerStatus>,
+}
+
+/// An address at which clients cannot ask for names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DnsPortStatus {
+    /// The address.
+    pub address: SocketAddr,
+    /// Why.
+    pub error: String,
+    /// When it is tried again.
+    pub retry_in_seconds: u64,
 }
 
 /// A DNS server.

@@ -11,6 +11,12 @@ pub struct GatewayStatus {
     pub in_effect: bool,
     /// Why they are not.
     pub error: Option<String>,
+    /// When they are tried again, where they could not be set.
+    #[serde(default)]
+    pub retry_in_seconds: Option<u64>,
+    /// How often they were set again because nft had ended, or another program had removed them.
+    #[serde(default)]
+    pub restored: u64,
     /// The devices whose connections are diverted.
     pub devices: Vec<GatewayDevice>,
     /// Whether this machine's own connections are.

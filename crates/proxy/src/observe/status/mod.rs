@@ -21,7 +21,7 @@ pub use connections::{
     ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, ConnectionStatus, FlowStatus,
     LegStatus, OptionStatus,
 };
-pub use dns::{DnsServerStatus, DnsStatus};
+pub use dns::{DnsPortStatus, DnsServerStatus, DnsStatus};
 pub use explanation::{AccountExplanation, Explanation, LegExplanation};
 pub use gateway::{GatewayDevice, GatewayStatus};
 pub use resources::{

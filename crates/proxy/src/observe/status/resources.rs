@@ -155,7 +155,7 @@ pub struct CacheStatus {
     pub bytes: u64,
 }
 
-/// UDP ASSOCIATE of SOCKS5, and UDP over HTTP. Counters are since the start.
+/// UDP ASSOCIATE of SOCKS5, UDP over HTTP, forwarded ports, diverted QUIC, and flows of peers. Counters are since the start.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UdpStatus {
     /// Associations now.
@@ -164,6 +164,9 @@ pub struct UdpStatus {
     pub limit: u64,
     /// Associations that were begun.
     pub begun: u64,
+    /// Associations that ended for another one, because all were in use.
+    #[serde(default)]
+    pub gave_way: u64,
     /// Datagrams from clients, or out of tunnels, that went out.
     pub datagrams_up: u64,
     /// Datagrams that came back to them.

@@ -31,8 +31,14 @@ pub struct WireguardStatus {
     pub unknown: u64,
     /// Datagrams that nobody sent who knows a key.
     pub invalid: u64,
+    /// Empty packets, by which devices keep their way open.
+    #[serde(default)]
+    pub keepalives: u64,
     /// Packets from an address that is not their device's.
     pub forged: u64,
+    /// Packets whose heads cannot be read: cut, too many, out of order, or with a way of their own.
+    #[serde(default)]
+    pub unreadable: u64,
     /// Packets that rules or limits refused.
     pub refused: u64,
     /// Packets for a device that is away, and those that the kernel did not take.

@@ -123,6 +123,7 @@ impl DnsState {
         }
         Some(DnsStatus {
             listen: dns.listen.clone(),
+            unavailable: Vec::new(),
             questions_udp: asked[0],
             questions_tcp: asked[1],
             questions_peers: asked[2],

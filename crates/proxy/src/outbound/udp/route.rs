@@ -87,8 +87,7 @@ impl DatagramPaths {
         claimed: Option<&Destination>,
     ) -> Result<&Arc<Route>, Failure> {
         let route = Arc::clone(self.config.route_of(claimed, to));
-        let up = |hop: &&Arc<Hop>| self.config.shared.tunnel_is_up(&hop.upstream.host);
-        let hop = route.tunnel().filter(up).cloned();
+        let hop = self.tunnel_in_use(&route).cloned();
         if hop.is_none() && !route.is_direct() {
             return Err(match route.tunnel() {
                 Some(hop) => down(hop),
@@ -133,7 +132,11 @@ impl DatagramPaths {
             }
             None => {
                 let route = Arc::clone(self.config.route(to));
-                let hop = route.tunnel().cloned();
+                let hop = self.tunnel_in_use(&route).cloned();
+                // nothing waits for a tunnel: a datagram is worth little later
+                if let (None, Some(hop), false) = (&hop, route.tunnel(), route.is_direct()) {
+                    return Err(DatagramError::Undelivered(down(hop)));
+                }
                 (route, hop)
             }
         };
@@ -141,6 +144,11 @@ impl DatagramPaths {
             Some(hop) => self.through.send(&hop, to, payload).map(|()| true),
             None => self.direct.send(&route, to, payload),
         }
+    }
+
+    /// The tunnel of a route, while it is up.
+    fn tunnel_in_use<'a>(&self, route: &'a Route) -> Option<&'a Arc<Hop>> {
+        route.tunnel().filter(|hop| self.config.shared.tunnel_is_up(&hop.upstream.host))
     }
 
     pub(crate) async fn ready(&mut self) {

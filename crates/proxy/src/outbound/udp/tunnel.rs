@@ -1,11 +1,13 @@
 //! Datagrams through a peer's tunnel: a packet flow for each destination, by the peer's routes and
 //! rules.
 //!
-//! Each flow has a task and a short queue while it opens. The peer resolves names, so an answer
-//! from a named destination carries 0.0.0.0 and its port.
+//! Each flow has a task and a short queue. It never waits for the tunnel: while that is down, a flow
+//! ends as soon as it begins, so an outage collects neither flows nor datagrams. The peer resolves
+//! names, so an answer from a named destination carries 0.0.0.0 and its port.
 
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
+use crate::observe::udp_counts::DropReason;
 use crate::outbound::tunnel::FlowRequest;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Datagrams that wait for a flow to open.
+/// Datagrams that wait for a flow.
 const WAITING: usize = 64;
 /// Received datagrams that wait for the association.
 const CAME: usize = 256;
@@ -70,7 +72,11 @@ impl TunnelFlows {
             Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
             None => packet,
         };
-        while self.flows.len() >= self.config.settings.udp.destinations as usize {
+        let most = self.config.settings.udp.destinations as usize;
+        if self.flows.len() >= most {
+            self.flows.retain(|_, flow| !flow.is_closed());
+        }
+        while self.flows.len() >= most {
             self.flows.pop_first();
         }
         let (flow, packets) = mpsc::channel(WAITING);
@@ -120,6 +126,12 @@ struct FlowTask {
 impl FlowTask {
     async fn run(self, mut packets: mpsc::Receiver<Bytes>) {
         if let Err(failure) = self.carry(&mut packets).await {
+            packets.close();
+            // the association counts the first by the failure
+            let _ = packets.try_recv();
+            while packets.try_recv().is_ok() {
+                self.count_undelivered();
+            }
             let on_error = match failure.kind {
                 FailureKind::Denied
                 | FailureKind::Prohibited
@@ -132,13 +144,17 @@ impl FlowTask {
         }
     }
 
+    /// Counts a datagram that did not fit, or that nobody read in time.
+    fn count_undelivered(&self) {
+        self.config.shared.udp.count_dropped(DropReason::Undelivered);
+    }
+
     /// Runs until the destination is idle, or the association ends.
     async fn carry(&self, packets: &mut mpsc::Receiver<Bytes>) -> Result<(), Failure> {
         let peer = &self.hop.upstream.host;
         let tunnels = self.config.shared.tunnels_to(peer)?;
         let asked = FlowRequest { to: &self.to, client: self.client, hops: self.hops, dscp: None };
-        let patience: Span = self.hop.leg.leg.connect_timeout;
-        let flow = tunnels.open_packets(peer, asked, patience, self.coded).await?;
+        let flow = tunnels.open_packets(peer, asked, Span::ZERO, self.coded).await?;
         let from = match self.to.host {
             Host::Address(address) => address,
             Host::Name(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -148,13 +164,20 @@ impl FlowTask {
         loop {
             tokio::select! {
                 packet = packets.recv() => match packet {
-                    // datagrams that do not fit are dropped
-                    Some(packet) => drop(flow.send_packet(packet)),
+                    Some(packet) => {
+                        if !flow.send_packet(packet) {
+                            self.count_undelivered();
+                        }
+                    }
                     None => return Ok(()),
                 },
                 packet = flow.packet() => match packet {
-                    // and so are datagrams that nobody reads in time
-                    Ok(packet) => drop(self.sender.try_send(Ok(Received::Came(from, packet.to_vec())))),
+                    Ok(packet) => {
+                        let came = Received::Came(from, packet.to_vec());
+                        if self.sender.try_send(Ok(came)).is_err() {
+                            self.count_undelivered();
+                        }
+                    }
                     Err(ended) => return crate::outbound::tunnel::ended(peer, ended),
                 },
                 () = tokio::time::sleep(idle.into()) => return Ok(()),

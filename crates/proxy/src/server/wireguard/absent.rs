@@ -1,8 +1,9 @@
 //! In a build without the feature `wireguard` there is no such door.
 
 use super::{Inner, StartError};
-use crate::observe::status::WireguardStatus;
+use crate::observe::status::{DnsPortStatus, WireguardStatus};
 use crate::settings::Settings;
+use ekiden_model::units::Time;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
@@ -23,6 +24,10 @@ impl Inner {
     pub(super) fn tend_wireguard(self: &Arc<Self>) {}
 
     pub(super) fn close_wireguard(&self) {}
+
+    pub(super) fn failed_names_within(&self, _: Time) -> Vec<DnsPortStatus> {
+        Vec::new()
+    }
 
     pub(super) fn wireguard_status(&self) -> Option<WireguardStatus> {
         None

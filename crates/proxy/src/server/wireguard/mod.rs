@@ -1,10 +1,10 @@
 //! The WireGuard door over reloads: its device, its peers, and this relay's answers to their questions for names. What
 //! cannot be opened is an error in the log and in the status, and everything else is served.
 
-use super::dns::{DnsPorts, bind_name_port};
+use super::dns::NamePorts;
 use super::{Inner, StartError};
 use crate::inbound::wireguard::ClientGate;
-use crate::observe::status::{WireguardPeerStatus, WireguardStatus};
+use crate::observe::status::{DnsPortStatus, WireguardPeerStatus, WireguardStatus};
 use crate::policy::accounts::TunnelDevice;
 use crate::settings::{Settings, Wireguard};
 use ekiden_linux::host::clock;
@@ -15,7 +15,6 @@ use ekiden_wireguard::{Door, Engine, PeerSettings, PeerSnapshot, server_key};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use tokio::task::JoinHandle;
 
 /// Between two attempts to open a door that failed.
 const RETRY_SECONDS: u32 = 10;
@@ -25,7 +24,7 @@ pub(super) struct WireguardDoor {
     settings: Wireguard,
     door: Option<Door>,
     /// This relay's answers to questions for names, at its addresses in the tunnel.
-    names: DnsPorts,
+    names: NamePorts,
     error: Option<String>,
     /// Seconds since it failed.
     failed: u32,
@@ -52,9 +51,10 @@ impl Inner {
                 self.start_wireguard(door);
             }
         }
+        door.names.on_reload();
         match door.door.is_some() {
             true => self.answer_names_within(settings, door),
-            false => door.stop_answering_names(),
+            false => door.names.close(),
         }
     }
 
@@ -99,8 +99,7 @@ impl Inner {
         Ok(Door::start(&settings.listen, tun, Engine::new(key), gate)?)
     }
 
-    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses does. Ports that are open stay so:
-    /// a socket that is closed is there until its task has ended, and nobody could take its address before.
+    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses does.
     fn answer_names_within(self: &Arc<Self>, settings: &Settings, door: &mut WireguardDoor) {
         let others = &settings.dns.listen;
         let is_there = |at: &SocketAddr| {
@@ -110,27 +109,24 @@ impl Inner {
         };
         let own = door.settings.own().map(|address| SocketAddr::new(address, 53));
         let is_wanted = |at: &SocketAddr| !others.is_empty() && !is_there(at);
-        door.names.retain(|at, tasks| {
-            let stays =
-                own.contains(at) && is_wanted(at) && !tasks.iter().any(|task| task.is_finished());
-            if !stays {
-                tasks.iter().for_each(JoinHandle::abort);
-            }
-            stays
-        });
-        for at in own.into_iter().filter(is_wanted) {
-            if door.names.contains_key(&at) {
-                continue;
-            }
-            match bind_name_port(settings, at) {
-                Ok(bound) => drop(door.names.insert(at, self.answer_names_at(bound))),
+        let wanted = own.into_iter().filter(is_wanted).collect();
+        for (at, error) in self.serve_names_at(&mut door.names, settings, &wanted) {
+            match at.is_ipv6() {
                 // IPv6 may be off
-                Err(error) if at.is_ipv6() => tracing::debug!("wireguard: {error}"),
-                Err(error) => {
-                    tracing::warn!("wireguard: {error}; clients get no answers for names")
+                true => tracing::debug!("wireguard: {error}"),
+                false => {
+                    tracing::warn!(
+                        "wireguard: {error}; clients get no answers for names; it is tried again"
+                    );
                 }
             }
         }
+    }
+
+    /// Addresses within the tunnel at which clients cannot ask for names. IPv6 may be off.
+    pub(super) fn failed_names_within(&self, now: Time) -> Vec<DnsPortStatus> {
+        let door = locked(&self.wireguard);
+        door.names.failed(now).filter(|port| port.address.is_ipv4()).collect()
     }
 
     /// Every second: peers come and go with their accounts, and a door that failed is tried again.
@@ -138,6 +134,8 @@ impl Inner {
         let door = &mut *locked(&self.wireguard);
         if let Some(running) = &door.door {
             self.tell_peers(running);
+            let settings = Arc::clone(&self.config().settings);
+            self.answer_names_within(&settings, door);
         } else if door.error.is_some() {
             door.failed += 1;
             if door.failed.is_multiple_of(RETRY_SECONDS) {
@@ -170,14 +168,20 @@ impl Inner {
         };
         let peers = devices.unwrap_or_default().into_iter().filter_map(peer).collect();
         let is_open = self.tunnel_rules_hold();
-        let mut engine = door.engine();
-        engine.set_peers(peers);
-        engine.set_open(is_open);
+        let left = {
+            let mut engine = door.engine();
+            engine.set_open(is_open);
+            engine.set_peers(peers)
+        };
+        // the lowest free address is given out again: another device must not get what was for the one before
+        if !left.is_empty() {
+            self.registry.end_of(&left);
+        }
     }
 
     pub(super) fn close_wireguard(&self) {
         let door = &mut *locked(&self.wireguard);
-        door.stop_answering_names();
+        door.names.close();
         (door.door, door.error) = (None, None);
     }
 
@@ -205,17 +209,13 @@ impl Inner {
             status.limited = counts.limited;
             status.unknown = counts.unknown;
             status.invalid = counts.invalid;
+            status.keepalives = counts.keepalives;
             status.forged = counts.forged;
+            status.unreadable = counts.unreadable;
             status.refused = counts.refused;
             status.undelivered = counts.undelivered + running.lost();
         }
         Some(status)
-    }
-}
-
-impl WireguardDoor {
-    fn stop_answering_names(&mut self) {
-        std::mem::take(&mut self.names).into_values().flatten().for_each(|task| task.abort());
     }
 }
 

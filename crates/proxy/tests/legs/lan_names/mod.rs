@@ -285,3 +285,27 @@ fn a_popular_answer_is_renewed_before_its_end_and_reloads_keep_all() {
     let gone = query("a.example.", RecordType::A, None);
     assert!(ask_within(at, &gone, Duration::from_millis(200)).is_none());
 }
+
+#[test]
+fn a_port_that_is_taken_is_tried_again_at_the_start_and_after_a_reload() {
+    let server = Server::start(|query, _| addresses(query, &["192.0.2.7"], 60));
+    let taken = || UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let (first, second) = (taken(), taken());
+    let [at, moved] = [&first, &second].map(|socket| socket.local_addr().unwrap());
+    let mut settings = settings();
+    (settings.dns.listen, settings.dns.servers) = (vec![at], vec![server.at.into()]);
+    let relay = Relay::start(settings.clone());
+    let is_answered = |free: UdpSocket, at| {
+        let status = dns(&relay);
+        assert_eq!((status.listen.len(), status.unavailable[0].address), (0, at));
+        assert!(!status.unavailable[0].error.is_empty());
+        drop(free);
+        wait_for("the port", || dns(&relay).unavailable.is_empty());
+        assert_eq!(dns(&relay).listen, [at]);
+        assert_eq!(found(&ask(at, "a.example.", RecordType::A)), ["192.0.2.7"]);
+    };
+    is_answered(first, at);
+    (settings.listen, settings.dns.listen) = (vec![relay.address], vec![moved]);
+    relay.reload(settings).unwrap();
+    is_answered(second, moved);
+}

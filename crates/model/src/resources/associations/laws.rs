@@ -1,0 +1,176 @@
+use super::*;
+use crate::testing::*;
+
+const CLIENT: u64 = 1;
+const PEER: u64 = 8;
+
+const fn share(most: u64, of_free: u64) -> AssociationShare {
+    AssociationShare { most, of_free }
+}
+
+/// A holder takes all that it gets at one time; returns how many, and what ended for that.
+fn take(
+    all: &mut Associations<u8, u32>,
+    now: Time,
+    of: AssociationShare,
+    holder: u8,
+) -> (u64, Vec<u32>) {
+    let (mut taken, mut ended) = (0, Vec::new());
+    while all.begin(now, of, holder, u32::from(holder), |who| ended.push(who)).is_ok() {
+        taken += 1;
+    }
+    (taken, ended)
+}
+
+#[test]
+fn one_holder_leaves_a_part_to_those_that_come_later() {
+    let mut all = Associations::new();
+    assert_eq!(take(&mut all, at(0), share(256, CLIENT), 0), (128, vec![]));
+    assert_eq!(all.begin(at(0), share(256, CLIENT), 0, 0, drop), Err(NoAssociation::Share(128)));
+    let mut all = Associations::new();
+    assert_eq!(take(&mut all, at(0), share(900, PEER), 0), (800, vec![]));
+}
+
+#[test]
+fn the_largest_above_its_share_gives_its_longest_idle_to_a_newcomer() {
+    let mut all = Associations::new();
+    let of = share(4, PEER);
+    let ids: Vec<_> = (0..3).map(|n| all.begin(at(n), of, 0, n as u32, drop).unwrap()).collect();
+    all.begin(at(4), of, 1, 10, drop).unwrap();
+    all.on_moved(at(5), ids[0]);
+    let mut ended = Vec::new();
+    all.begin(at(6), of, 2, 20, |who| ended.push(who)).unwrap();
+    assert_eq!(ended, [1], "0 moved since");
+    assert_eq!(all.holder(ids[1]), None);
+    // two, one and one: nobody has two more than another
+    assert_eq!(all.begin(at(7), of, 1, 11, drop), Err(NoAssociation::All));
+    assert_eq!(all.on_end(ids[1]), None, "it has ended before");
+    assert_eq!(all.held(), 4);
+}
+
+#[test]
+fn one_that_rested_ends_for_another_of_its_holder_or_of_one_that_has_none() {
+    let (of, later) = (share(2, PEER), at(0) + RESTED);
+    let mut all = Associations::new();
+    all.begin(at(0), of, 0, 0, drop).unwrap();
+    all.begin(at(1), of, 1, 1, drop).unwrap();
+    assert_eq!(all.begin(at(2), of, 2, 2, drop), Err(NoAssociation::All));
+    assert_eq!(all.begin(later, of, 1, 2, drop), Err(NoAssociation::All), "its own has not rested");
+    let mut ended = Vec::new();
+    all.begin(later, of, 2, 2, |who| ended.push(who)).unwrap();
+    assert_eq!(ended, [0]);
+    all.begin(later + ms(1), of, 1, 3, |who| ended.push(who)).unwrap();
+    assert_eq!(ended, [0, 1]);
+}
+
+#[test]
+fn a_lower_limit_is_kept_by_the_next_that_begins() {
+    let mut all = Associations::new();
+    take(&mut all, at(0), share(900, PEER), 0);
+    let mut ended = 0;
+    all.begin(at(1), share(10, PEER), 1, 1, |_| ended += 1).unwrap();
+    assert_eq!((all.held(), ended), (10, 791));
+    assert_eq!(all.begin(at(1), share(0, PEER), 2, 2, drop), Err(NoAssociation::All));
+    assert_eq!(all.held(), 10, "none ends for nobody");
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Begin(u8),
+    Move(usize),
+    End(usize),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0_u8..6).prop_map(Step::Begin),
+        2 => any::<usize>().prop_map(Step::Move),
+        1 => any::<usize>().prop_map(Step::End),
+        1 => (0_u64..90).prop_map(Step::Wait),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+/// What is held, counted plainly: id, holder, when it moved last and in which turn.
+type Plain = Vec<(AssociationId, u8, Time, usize)>;
+
+fn count(plain: &Plain, holder: u8) -> u64 {
+    plain.iter().filter(|(_, whose, ..)| *whose == holder).count() as u64
+}
+
+proptest! {
+    #[test]
+    fn the_limit_holds_and_only_the_largest_or_the_rested_end(
+        most in 0_u64..24, of_free in prop_oneof![Just(CLIENT), Just(PEER)], steps in steps(),
+    ) {
+        let mut all = Associations::new();
+        let (mut plain, mut now) = (Plain::new(), at(0));
+        for (turn, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Wait(seconds) => now += Span::from_secs(seconds),
+                Step::Move(n) if !plain.is_empty() => {
+                    let n = n % plain.len();
+                    (plain[n].2, plain[n].3) = (now, turn);
+                    all.on_moved(now, plain[n].0);
+                }
+                Step::End(n) if !plain.is_empty() => {
+                    let (id, holder, ..) = plain.swap_remove(n % plain.len());
+                    prop_assert_eq!(all.on_end(id), Some(u32::from(holder)));
+                }
+                Step::Move(_) | Step::End(_) => {}
+                Step::Begin(holder) => {
+                    let own = count(&plain, holder);
+                    let free = most - plain.len() as u64;
+                    let most_held = (0..6).map(|one| count(&plain, one)).max().unwrap_or(0);
+                    let mut ended = Vec::new();
+                    let begun = all.begin(now, share(most, of_free), holder, holder.into(), |who| ended.push(who));
+                    prop_assert!(ended.len() <= 1);
+                    if own < of_free * free {
+                        prop_assert!(begun.is_ok() && ended.is_empty());
+                    } else if most > 0 && own == 0 && most_held >= 2 {
+                        prop_assert_eq!(ended.len(), 1, "a holder that has none finds room");
+                    } else {
+                        prop_assert_eq!(begun.is_ok(), ended.len() == 1);
+                    }
+                    if let [whose] = ended[..] {
+                        let gone = plain.iter().position(|(id, ..)| all.holder(*id).is_none()).unwrap();
+                        let (_, of, moved, turn) = plain[gone];
+                        prop_assert_eq!(u32::from(of), whose);
+                        let its = plain.iter().filter(|(_, whose, ..)| *whose == of);
+                        prop_assert_eq!(its.map(|(.., turn)| *turn).min(), Some(turn), "the longest idle");
+                        let fair = count(&plain, of) == most_held && most_held >= own + 2;
+                        let rested = now.since(moved) >= RESTED && (of == holder || own == 0);
+                        prop_assert!(fair || rested);
+                        plain.swap_remove(gone);
+                    }
+                    plain.extend(begun.ok().map(|id| (id, holder, now, turn)));
+                }
+            }
+            prop_assert_eq!(all.held(), plain.len() as u64);
+            prop_assert!(all.held() <= most);
+            for holder in 0..6 {
+                prop_assert_eq!(all.held_by(&holder), count(&plain, holder));
+            }
+        }
+    }
+
+    #[test]
+    fn each_that_asks_on_gets_half_an_even_share_and_swaps_end(
+        most in 1_u64..200, holders in 1_u8..8, of_free in prop_oneof![Just(CLIENT), Just(PEER)],
+    ) {
+        let (mut all, of) = (Associations::new(), share(most, of_free));
+        // each round takes until it gets no more; the squares' sum falls with each swap
+        for _ in 0..=holders {
+            for holder in 0..holders {
+                take(&mut all, at(0), of, holder);
+            }
+        }
+        let even = most / u64::from(holders);
+        for holder in 0..holders {
+            prop_assert!(all.held_by(&holder) >= even / 2, "{} of {even}", all.held_by(&holder));
+        }
+        let again: Vec<_> = (0..holders).map(|holder| take(&mut all, at(0), of, holder)).collect();
+        prop_assert!(again.iter().all(|(taken, ended)| *taken == 0 && ended.is_empty()), "{again:?}");
+    }
+}
