@@ -167,3 +167,30 @@ async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
     let seen = store.relays().await.unwrap()[0].seen;
     assert!((relay.now().as_second() - 60..=relay.now().as_second()).contains(&seen), "{seen}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_slow_settles_all_usage_in_batches() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    Store::at(&address).await.unwrap().close().await;
+    // 10 s for all totals, where one statement has 5 s
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    for statement in [
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$",
+        "CREATE TRIGGER slow BEFORE INSERT ON traffic FOR EACH ROW EXECUTE FUNCTION slow()",
+    ] {
+        sqlx::query(statement).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), Some(&address)).await;
+    for n in 1..=1000 {
+        relay.used(AccountId(n), 10, 1);
+    }
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    let usage = Store::at(&address).await.unwrap().usage(0).await.unwrap();
+    assert_eq!(usage.len(), 1000);
+    assert!(usage.iter().all(|usage| (usage.down, usage.up) == (10, 1)));
+}

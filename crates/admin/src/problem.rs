@@ -116,6 +116,7 @@ impl From<StoreError> for Problem {
             StoreError::Folder { .. }
             | StoreError::Address(_)
             | StoreError::Database(_)
+            | StoreError::Late(_)
             | StoreError::Schema(_)
             | StoreError::Row { .. } => {
                 return Self::unavailable("database", error.to_string())

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
-use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction};
+use sqlx::{Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,9 @@ pub enum StoreError {
     /// It does not answer, or answers with an error.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// Seconds.
+    #[error("the database did not answer within {0} s")]
+    Late(u64),
     #[error(
         "cannot prepare the database's tables: {0}; another version of ekiden may have created them"
     )]
@@ -237,21 +240,22 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Puts totals of a journal into the database: all or none. Repeat it when its outcome is
+    /// Puts totals of a journal into the database by one statement: all or none. Each account and
+    /// period may be among them once; some thousands are the most. Repeat it when its outcome is
     /// unknown.
     pub async fn settle(&self, journal: &str, totals: &[Total]) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        for total in totals {
-            sqlx::query(sql::SETTLE)
-                .bind(total.account.0)
-                .bind(total.begun)
-                .bind(journal)
-                .bind(rows::number(total.down))
-                .bind(rows::number(total.up))
-                .execute(&mut *transaction)
-                .await?;
+        if totals.is_empty() {
+            return Ok(());
         }
-        Ok(transaction.commit().await?)
+        let statement = AssertSqlSafe(sql::settle(totals.len()));
+        // connections remember few statements, and sizes are many
+        let mut settle = sqlx::query(statement).persistent(false).bind(journal);
+        for total in totals {
+            let used = [total.down, total.up].map(rows::number);
+            settle = settle.bind(total.account.0).bind(total.begun).bind(used[0]).bind(used[1]);
+        }
+        settle.execute(&self.pool).await?;
+        Ok(())
     }
 
     /// The usage of all accounts in periods that began at `since` (seconds since 1970) or later.

@@ -5,6 +5,8 @@
 //! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
 //! [`AccountSync::close`] at the end.
 
+mod settle;
+
 use crate::account::AccountId;
 use crate::clock::SharedClock;
 use crate::directory::{Directory, SavedDirectory};
@@ -21,6 +23,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use settle::{Batches, Key};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
@@ -94,7 +97,10 @@ pub struct AccountSync {
     attempts: LoginAttempts,
     journal: Mutex<Journal>,
     relays: Mutex<Vec<FleetRelay>>,
-    leases: Mutex<BTreeMap<(AccountId, i64), Lease>>,
+    leases: Mutex<BTreeMap<Key, Lease>>,
+    /// The lease that was asked for last.
+    leased: Mutex<Option<Key>>,
+    batches: Mutex<Batches>,
     clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
     /// Why usage could not be written to disk the last time.
@@ -125,6 +131,8 @@ impl AccountSync {
             journal: Mutex::new(journal),
             relays: Mutex::default(),
             leases: Mutex::default(),
+            leased: Mutex::default(),
+            batches: Mutex::default(),
             clock: SharedClock::default(),
             state: Mutex::default(),
             unwritten: Mutex::default(),
@@ -223,8 +231,15 @@ impl AccountSync {
         if let Err(error) = written {
             tracing::error!(%error, "cannot write the last second of usage");
         }
-        if let Err(error) = self.settle().await {
-            tracing::warn!("usage is settled at the next start because of: {error}");
+        match self.settle().await {
+            Ok(true) => {}
+            Ok(false) => {
+                let left = locked(&self.journal).unsettled().len();
+                tracing::warn!(left, "the database is slow; the rest is settled at the next start");
+            }
+            Err(error) => {
+                tracing::warn!("usage is settled at the next start because of: {error}");
+            }
         }
         let store = locked(&self.store).take();
         if let Some(store) = store {
@@ -256,12 +271,14 @@ impl AccountSync {
     async fn watch(&self) {
         let mut tick = tokio::time::interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_settled = true;
         for count in 1_u32.. {
             tick.tick().await;
             let looked = async {
                 self.refresh().await?;
-                if count % SETTLE == 0 {
-                    self.settle().await?;
+                if count % SETTLE == 0 || !is_settled {
+                    is_settled = true;
+                    is_settled = self.settle().await?;
                 }
                 self.lease().await
             };
@@ -320,67 +337,10 @@ impl AccountSync {
         Ok(store)
     }
 
-    async fn settle(&self) -> Result<(), StoreError> {
-        let store = self.store().await?;
-        self.hear_clock(&store).await?;
-        let (identity, totals) = {
-            let journal = locked(&self.journal);
-            (journal.identity().to_owned(), journal.unsettled())
-        };
-        if !totals.is_empty() {
-            in_time(store.settle(&identity, &totals)).await?;
-            locked(&self.journal).on_settled(&identity, &totals);
-        }
-        let (name, seen) = (self.name.clone(), self.now().as_second());
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
-        *locked(&self.relays) = in_time(store.relays()).await?;
-        Ok(())
-    }
-
     async fn hear_clock(&self, store: &Store) -> Result<(), StoreError> {
         let showed = in_time(store.clock()).await?;
         if let Some(why) = showed.and_then(|showed| self.clock.on_heard(showed)) {
             tracing::warn!("{why}");
-        }
-        Ok(())
-    }
-
-    /// Asks for more of the quotas of which little is left here.
-    async fn lease(&self) -> Result<(), StoreError> {
-        let directory = self.directory();
-        let mut wanting = Vec::new();
-        {
-            let journal = locked(&self.journal);
-            let mut leases = locked(&self.leases);
-            // periods that are over, and accounts that are gone or have no quota any more
-            leases.retain(|(account, begun), _| {
-                directory.get(*account).is_some_and(|known| known.attributes.quota.is_some())
-                    && self.begun_in(&directory, *account) == *begun
-            });
-            for ((account, begun), lease) in leases.iter_mut() {
-                let (down, up) = journal.used(*account, *begun);
-                let used = down.saturating_add(up);
-                lease.on_used(used);
-                let quota = directory.get(*account).and_then(|a| a.attributes.quota_bytes());
-                if lease.wants()
-                    && let Some(quota) = quota
-                {
-                    wanting.push((*account, *begun, (quota.as_u64(), lease.slice(), used)));
-                }
-            }
-        }
-        if wanting.is_empty() {
-            return Ok(());
-        }
-        let store = self.store().await?;
-        for (account, begun, asked) in wanting {
-            let now = self.now().as_second();
-            let grant = store.grant(&self.id, account, begun, asked, now);
-            let granted = in_time(grant).await?;
-            if let Some(lease) = locked(&self.leases).get_mut(&(account, begun)) {
-                lease.on_granted(granted);
-            }
         }
         Ok(())
     }
@@ -431,6 +391,6 @@ fn own_id(folder: &Path) -> Result<String, SyncError> {
 
 /// What the database does, or that it does not answer.
 async fn in_time<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let late = |_| Err(StoreError::Database(sqlx::Error::PoolTimedOut));
+    let late = |_| Err(StoreError::Late(PATIENCE.as_secs()));
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(late)
 }
