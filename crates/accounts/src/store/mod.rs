@@ -3,6 +3,11 @@
 
 mod rows;
 mod sql;
+mod table;
+mod unreadable;
+
+pub use table::AccountTable;
+pub use unreadable::UnreadableAccount;
 
 use crate::account::{Account, AccountId, BadName, Credential};
 use crate::journal::Total;
@@ -12,7 +17,9 @@ use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
-use sqlx::{Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction};
+use sqlx::{
+    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction,
+};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,8 +67,8 @@ pub enum StoreError {
     DuplicateDevice(String),
     #[error("{0}")]
     Name(#[from] BadName),
-    #[error("invalid account \"{name}\" in the database: {why}")]
-    Row { name: String, why: String },
+    #[error("{0}; {remedy}", remedy = UnreadableAccount::REMEDY)]
+    Unreadable(UnreadableAccount),
     #[error("{0}")]
     Refused(String),
 }
@@ -171,15 +178,6 @@ impl Store {
         }
         let second: i64 = sqlx::query(sql::CLOCK).fetch_one(&self.pool).await?.try_get(0)?;
         Ok(Timestamp::from_second(second).ok())
-    }
-
-    /// Every account, by number, and their version, or an older one.
-    pub async fn accounts(&self) -> Result<(i64, Vec<Account>), StoreError> {
-        // asked first: what is changed meanwhile is then read twice, and not missed
-        let version = self.version().await?;
-        let accounts = sqlx::query(sql::ACCOUNTS).fetch_all(&self.pool).await?;
-        let devices = sqlx::query(sql::DEVICES).fetch_all(&self.pool).await?;
-        Ok((version, rows::accounts(&accounts, &devices)?))
     }
 
     /// One account by its name. Errors: [`StoreError::NoSuchAccount`].
@@ -357,8 +355,9 @@ async fn find(transaction: &mut Transaction<'_, Any>, name: &str) -> Result<Acco
     let row = found.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))?;
     let id: i64 = row.try_get("id")?;
     let devices = sqlx::query(sql::ITS_DEVICES).bind(id).fetch_all(&mut **transaction).await?;
-    let account = rows::accounts(&[row], &devices)?.pop();
-    account.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))
+    let account = rows::accounts(&[row], &devices).pop();
+    let account = account.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))?;
+    account.map_err(StoreError::Unreadable)
 }
 
 async fn add_devices(

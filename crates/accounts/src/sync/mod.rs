@@ -6,6 +6,7 @@
 //! [`AccountSync::close`] at the end.
 
 mod settle;
+mod unreadable;
 
 use crate::account::AccountId;
 use crate::clock::SharedClock;
@@ -14,18 +15,19 @@ use crate::journal::{self, Journal, JournalError};
 use crate::lease::Lease;
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
-use crate::store::{FleetRelay, Store, StoreError};
+use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
+use settle::{Batches, Key};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use settle::{Batches, Key};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
+use unreadable::Unreadable;
 
 /// Interval of writing the journal. Usage arrives five times a second, so a killed process loses at
 /// most a second.
@@ -72,8 +74,12 @@ pub struct SyncStatus {
     pub away: Option<String>,
     /// The last contact, seconds since 1970; `None` before the first.
     pub heard: Option<i64>,
-    /// The accounts known here.
+    /// The accounts known here, without those that cannot be read.
     pub accounts: usize,
+    /// Accounts that are in the database and cannot be read; they are not served.
+    pub unreadable: usize,
+    /// The first of them: its name, the column, and why.
+    pub unreadable_first: Option<String>,
     /// Their version.
     pub version: i64,
     /// Totals that the database has perhaps not heard of.
@@ -101,6 +107,7 @@ pub struct AccountSync {
     /// The lease that was asked for last.
     leased: Mutex<Option<Key>>,
     batches: Mutex<Batches>,
+    unreadable: Mutex<Unreadable>,
     clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
     /// Why usage could not be written to disk the last time.
@@ -133,6 +140,7 @@ impl AccountSync {
             leases: Mutex::default(),
             leased: Mutex::default(),
             batches: Mutex::default(),
+            unreadable: Mutex::default(),
             clock: SharedClock::default(),
             state: Mutex::default(),
             unwritten: Mutex::default(),
@@ -196,11 +204,18 @@ impl AccountSync {
     pub fn status(&self) -> SyncStatus {
         let directory = self.directory();
         let (away, heard) = locked(&self.state).clone();
+        let (unreadable, unreadable_first) = {
+            let unreadable = locked(&self.unreadable);
+            let all = unreadable.accounts();
+            (all.len(), all.first().map(ToString::to_string))
+        };
         SyncStatus {
             database: if self.address.is_some() { "postgresql" } else { "sqlite" },
             away,
             heard,
-            accounts: directory.len(),
+            accounts: directory.len().saturating_sub(unreadable),
+            unreadable,
+            unreadable_first,
             version: directory.version(),
             unsettled: locked(&self.journal).unsettled().len(),
             unwritten: locked(&self.unwritten).clone(),
@@ -309,11 +324,16 @@ impl AccountSync {
         }
         let known = self.directory().version();
         let first = locked(&self.state).1.is_none();
-        if !first && in_time(store.version()).await? == known {
+        self.log_unreadable();
+        let again = locked(&self.unreadable).wants(Instant::now());
+        if !first && !again && in_time(store.version()).await? == known {
             return Ok(());
         }
-        let (version, accounts) = in_time(store.accounts()).await?;
+        let AccountTable { version, mut accounts, unreadable } = in_time(store.accounts()).await?;
         let now = self.now().as_second();
+        accounts.extend(unreadable.iter().filter_map(UnreadableAccount::barred));
+        locked(&self.unreadable).on_read(unreadable, Instant::now());
+        self.log_unreadable();
         let directory = Arc::new(Directory::new(version, accounts));
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
         locked(&self.state).1 = Some(now);
@@ -323,6 +343,15 @@ impl AccountSync {
             tracing::warn!(%error, "cannot save accounts for a start without the database");
         }
         Ok(())
+    }
+
+    fn log_unreadable(&self) {
+        for line in locked(&self.unreadable).lines(Instant::now()) {
+            match line {
+                Ok(line) => tracing::info!("{line}"),
+                Err(line) => tracing::warn!("{line}"),
+            }
+        }
     }
 
     async fn store(&self) -> Result<Store, StoreError> {

@@ -24,6 +24,8 @@ pub(super) const ACCOUNTS: &str = "SELECT id, name, attributes FROM account ORDE
 pub(super) const DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device ORDER BY account, name";
 pub(super) const ACCOUNT: &str = "SELECT id, name, attributes FROM account WHERE name = $1";
+pub(super) const NUMBERS: &str = "SELECT id FROM account ORDER BY id";
+pub(super) const ACCOUNT_OF: &str = "SELECT id, name, attributes FROM account WHERE id = $1";
 pub(super) const ITS_DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device WHERE account = $1 ORDER BY name";
 pub(super) const ADD_ACCOUNT: &str =

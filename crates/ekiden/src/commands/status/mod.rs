@@ -77,6 +77,9 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     }
     out.push_str(&resources(status));
     out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts_line));
+    if let Some(why) = &status.operators {
+        out.push_str(&format!("operators: the file cannot be used: {}\n", clean(why)));
+    }
     out.push_str(&status.acme.as_ref().map_or_else(String::new, acme::render));
     out.push_str(&alerts::lines(status));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
@@ -140,6 +143,14 @@ fn accounts_line(accounts: &AccountsStatus) -> String {
         }
     };
     let known = count(accounts.known, "account");
+    let unreadable = match (accounts.unreadable, &accounts.unreadable_first) {
+        (0, _) => String::new(),
+        (unreadable, first) => format!(
+            "; {unreadable} cannot be read and {} not served, first {}",
+            if unreadable == 1 { "is" } else { "are" },
+            clean(first.as_deref().unwrap_or_default())
+        ),
+    };
     let relays = match accounts.relays.as_slice() {
         [] | [_] => String::new(),
         relays => {
@@ -148,7 +159,7 @@ fn accounts_line(accounts: &AccountsStatus) -> String {
             format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
         }
     };
-    format!("accounts: {known} in {}{away}{relays}\n", clean(&accounts.database))
+    format!("accounts: {known} in {}{away}{unreadable}{relays}\n", clean(&accounts.database))
 }
 
 /// The legs in use, and anomalies on their paths.
