@@ -1,6 +1,5 @@
 //! Accounts that the running daemon cannot read, and the operators' file.
 
-use super::findings::finding;
 use super::{Finding, Severity};
 use ekiden_proxy::observe::status::Status;
 
@@ -13,12 +12,17 @@ pub(super) fn accounts(status: &Status, found: &mut Vec<Finding>) {
         );
         let why =
             format!("nobody may come in by them: {}", ekiden_accounts::UnreadableAccount::REMEDY);
-        found.push(finding("accounts", Severity::Problem, what, why));
+        found.push(problem("accounts", what, why));
     }
     if let Some(why) = &status.operators {
         let what = format!("the file of operators cannot be used: {why}");
-        found.push(finding("operators", Severity::Problem, what, ekiden_admin::operators::REMEDY));
+        found.push(problem("operators", what, ekiden_admin::operators::REMEDY.to_owned()));
     }
+}
+
+fn problem(id: &str, what: String, why: String) -> Finding {
+    let (id, severity) = (id.into(), Severity::Problem);
+    Finding { id, severity, what, why, mend: None, settings: Vec::new() }
 }
 
 #[cfg(test)]
