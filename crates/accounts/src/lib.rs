@@ -54,9 +54,9 @@ pub use directory::Directory;
 pub use hours::{BadHours, Hours};
 pub use journal::{Journal, JournalError, Total};
 pub use lease::{Lease, share_out};
-pub use password::{BadPassword, hash, matches};
+pub use password::{BadPassword, hash, is_hash, matches};
 pub use period::{BadPeriod, Calendar, Period, Quota};
-pub use store::{FleetRelay, Store, StoreError, Usage};
+pub use store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount, Usage};
 pub use usage::usage_since;
 
 /// Locks `mutex`, even after a panic while it was locked: each step leaves the state consistent.

@@ -59,6 +59,15 @@ pub fn matches(password: &str, hash: &str) -> bool {
     argon2().is_ok_and(|argon2| argon2.verify_password(password.as_bytes(), &hash).is_ok())
 }
 
+/// Whether a stored text is a hash of a password that [`matches`] can compare with.
+pub fn is_hash(text: &str) -> bool {
+    PasswordHash::new(text).is_ok_and(|hash| {
+        Algorithm::new(hash.algorithm.as_str()).is_ok()
+            && hash.salt.is_some()
+            && hash.hash.is_some()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +79,10 @@ mod tests {
         assert!(matches("correct horse", &stored));
         assert!(!matches("correct horsf", &stored));
         assert!(!matches("correct horse", "no hash"));
+        assert!(is_hash(&stored));
+        for broken in ["", "no hash", "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ", &stored[1..]] {
+            assert!(!is_hash(broken), "{broken}");
+        }
         // of an older version of the library
         let old = "$argon2id$v=19$m=19456,t=2,p=1$q4I14XWyQRyfGivI/pptkA$499imbK/6oLNazOixExjarlzYR+f+Y00k0wcgiz8fFc";
         assert!(matches("correct horse", old) && !matches("correct horsf", old));

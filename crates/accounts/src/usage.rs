@@ -25,7 +25,7 @@ pub async fn usage_since(
     let mut used = store.usage(since.map_or(0, earliest)).await?;
     used.retain(|usage| only.is_none_or(|only| usage.account == only));
     if let Some(since) = since {
-        let (_, accounts) = store.accounts().await?;
+        let accounts = store.accounts().await?.accounts;
         began_on_or_after(&mut used, since, &accounts);
     }
     Ok(used)

@@ -6,10 +6,13 @@ mod common;
 use common::{Postgres, account, prefix};
 use ekiden_accounts::{Credential, FleetRelay, Hours, Store, StoreError, Total};
 
+/// Of "correct horse".
+const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$q4I14XWyQRyfGivI/pptkA$499imbK/6oLNazOixExjarlzYR+f+Y00k0wcgiz8fFc";
+
 /// All there is to ask of a database that is empty.
 async fn does_what_it_should(store: &Store) {
     let before = store.version().await.unwrap();
-    let hash = "$argon2id$v=19$…".to_owned();
+    let hash = HASH.to_owned();
     let mut tanaka = account("tanaka", Credential::Password { user: "anna".into(), hash });
     tanaka.attributes.quota = Some("20 GB/month".parse().unwrap());
     tanaka.attributes.hours = Some("mon-fri 06:00-22:00".parse::<Hours>().unwrap());
@@ -17,9 +20,11 @@ async fn does_what_it_should(store: &Store) {
     let mut sato = account("sato", prefix("100.64.1.0/24"));
     sato.id = store.add(&sato).await.unwrap();
     assert_ne!(tanaka.id, sato.id);
-    let (version, accounts) = store.accounts().await.unwrap();
+    let table = store.accounts().await.unwrap();
+    let version = table.version;
     assert!(version >= before + 2);
-    assert_eq!(accounts, [tanaka.clone(), sato.clone()]);
+    assert_eq!(table.accounts, [tanaka.clone(), sato.clone()]);
+    assert_eq!(table.unreadable, []);
     assert_eq!(store.account("tanaka").await.unwrap(), tanaka);
 
     // nothing of what is refused stays
@@ -30,7 +35,7 @@ async fn does_what_it_should(store: &Store) {
     let same = store.add(&account("suzuki", prefix("100.64.1.9/24"))).await;
     assert!(matches!(same, Err(StoreError::CredentialTaken { kind: "prefix", .. })), "{same:?}");
     assert!(matches!(store.account("suzuki").await, Err(StoreError::NoSuchAccount(_))));
-    assert_eq!(store.accounts().await.unwrap(), (version, accounts));
+    assert_eq!(store.accounts().await.unwrap(), table);
 
     let changed = store
         .change("sato", |account| {
@@ -109,6 +114,67 @@ async fn grants_what_there_is(store: &Store) {
     assert_eq!(ask("one", 300, 20_000).await, 300);
 }
 
+/// One row after another is broken by hand at `address`, and mended: its account alone cannot be read.
+async fn leaves_out_unreadable_accounts(store: &Store, address: &str) {
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(address).await.unwrap();
+    let password = Credential::Password { user: "nao".into(), hash: HASH.into() };
+    let mut broken = account("broken", password);
+    broken.id = store.add(&broken).await.unwrap();
+    let others = store.accounts().await.unwrap().accounts.len() - 1;
+    for (change, column, words) in [
+        ("UPDATE account SET name = 'no name' WHERE id = $1", "account.name", "invalid name"),
+        ("UPDATE account SET attributes = '' WHERE id = $1", "account.attributes", "EOF"),
+        (
+            r#"UPDATE account SET attributes = '{"down":"99999999999999999999 Gbit/s"}' WHERE id = $1"#,
+            "account.attributes",
+            "99999999999999999999 Gbit/s",
+        ),
+        (
+            r#"UPDATE account SET attributes = '{"quota":"1 GB/fortnight"}' WHERE id = $1"#,
+            "account.attributes",
+            "fortnight",
+        ),
+        (
+            r#"UPDATE account SET attributes = '{"weight":0}' WHERE id = $1"#,
+            "account.attributes",
+            "1 to 1000",
+        ),
+        (
+            r#"UPDATE account SET attributes = '{"reset_day":40}' WHERE id = $1"#,
+            "account.attributes",
+            "day 40",
+        ),
+        ("UPDATE device SET hash = '$argon2id$' WHERE account = $1", "device.hash", "\"nao\""),
+        ("UPDATE device SET hash = NULL WHERE account = $1", "device.hash", "\"nao\""),
+        ("UPDATE device SET kind = 'card' WHERE account = $1", "device.kind", "\"card\""),
+        ("UPDATE device SET kind = 'prefix' WHERE account = $1", "device.identity", "\"nao\""),
+    ] {
+        sqlx::query(change).bind(broken.id.0).execute(&pool).await.unwrap();
+        let table = store.accounts().await.unwrap();
+        assert_eq!(table.accounts.len(), others, "{change}");
+        let [unreadable] = &table.unreadable[..] else { panic!("{change}: {table:?}") };
+        assert_eq!((unreadable.id, unreadable.column), (Some(broken.id), column), "{change}");
+        assert!(unreadable.why.contains(words), "{change}: {unreadable}");
+        let barred = unreadable.barred().unwrap();
+        assert!(barred.attributes.disabled, "{barred:?}");
+        // its devices stay its own
+        let devices = if column.starts_with("account") { 1 } else { 0 };
+        assert_eq!(barred.devices.len(), devices, "{change}");
+        if column != "account.name" {
+            let refused = store.account("broken").await.unwrap_err();
+            assert!(refused.to_string().contains("ekiden account remove"), "{refused}");
+        }
+        let mended = "UPDATE account SET name = 'broken', attributes = '{}' WHERE id = $1";
+        sqlx::query(mended).bind(broken.id.0).execute(&pool).await.unwrap();
+        let mended = "UPDATE device SET kind = 'password', hash = $2 WHERE account = $1";
+        sqlx::query(mended).bind(broken.id.0).bind(HASH).execute(&pool).await.unwrap();
+        assert_eq!(store.account("broken").await.unwrap(), broken);
+    }
+    pool.close().await;
+    store.remove("broken").await.unwrap();
+}
+
 #[tokio::test]
 async fn sqlite() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,6 +182,10 @@ async fn sqlite() {
     let store = Store::in_folder(&folder.path().join("a b?c%20#d")).await.unwrap();
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
+    let other = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(other.path()).await.unwrap();
+    let address = format!("sqlite://{}/accounts.db", other.path().display());
+    leaves_out_unreadable_accounts(&store, &address).await;
     let mode = |name: &str| {
         use std::os::unix::fs::PermissionsExt as _;
         let path = folder.path().join("a b?c%20#d").join(name);
@@ -130,6 +200,7 @@ async fn postgresql() {
     let store = Store::at(&postgres.address()).await.unwrap();
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
+    leaves_out_unreadable_accounts(&store, &postgres.address()).await;
 }
 
 #[tokio::test]
@@ -158,5 +229,26 @@ async fn an_address_that_is_none() {
     for address in ["mysql://x", "postgres//", "/var/lib/x"] {
         let refused = Store::at(address).await.unwrap_err();
         assert!(matches!(refused, StoreError::Address(_)), "{address}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn text_that_is_no_text_leaves_out_its_account_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    for (name, net) in [("one", "100.64.0.0/24"), ("two", "100.64.1.0/24")] {
+        store.add(&account(name, prefix(net))).await.unwrap();
+    }
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    for change in [
+        "UPDATE account SET attributes = x'ff' WHERE name = 'one'",
+        "UPDATE account SET attributes = CAST(x'ff' AS TEXT) WHERE name = 'one'",
+        "UPDATE account SET attributes = '{}', name = x'ff00' WHERE name = 'one'",
+    ] {
+        sqlx::query(change).execute(&pool).await.unwrap();
+        let table = store.accounts().await.unwrap();
+        assert_eq!((table.accounts.len(), table.unreadable.len()), (1, 1), "{change}");
+        assert_eq!(table.accounts[0].name, "two");
     }
 }

@@ -167,3 +167,59 @@ async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
     let seen = store.relays().await.unwrap()[0].seen;
     assert!((relay.now().as_second() - 60..=relay.now().as_second()).contains(&seen), "{seen}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_slow_settles_all_usage_in_batches() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    Store::at(&address).await.unwrap().close().await;
+    // 10 s for all totals, where one statement has 5 s
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    for statement in [
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$",
+        "CREATE TRIGGER slow BEFORE INSERT ON traffic FOR EACH ROW EXECUTE FUNCTION slow()",
+    ] {
+        sqlx::query(statement).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), Some(&address)).await;
+    for n in 1..=1000 {
+        relay.used(AccountId(n), 10, 1);
+    }
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    let usage = Store::at(&address).await.unwrap().usage(0).await.unwrap();
+    assert_eq!(usage.len(), 1000);
+    assert!(usage.iter().all(|usage| (usage.down, usage.up) == (10, 1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_cannot_be_read_is_barred_and_the_others_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let broken = store.add(&account("broken", prefix("100.64.0.0/24"))).await.unwrap();
+    let relay = sync(folder.path(), None).await;
+    assert_eq!(knows(&relay, "100.64.0.7"), Some(broken));
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let change = "UPDATE account SET attributes = 'x' WHERE name = 'broken'";
+    sqlx::query(change).execute(&pool).await.unwrap();
+    // another account changes, and that is seen
+    let other = store.add(&account("other", prefix("100.64.1.0/24"))).await.unwrap();
+    wait_for("the other account", || knows(&relay, "100.64.1.7") == Some(other)).await;
+    let status = relay.status();
+    assert_eq!((status.accounts, status.unreadable), (1, 1));
+    assert!(status.unreadable_first.unwrap().starts_with("account \"broken\": account.attributes"));
+    // its addresses are not those of a stranger
+    let directory = relay.directory();
+    let barred = directory.by_address("100.64.0.7".parse().unwrap()).unwrap();
+    assert!(barred.id == broken && barred.attributes.disabled);
+    let change = "UPDATE account SET attributes = '{}' WHERE name = 'broken'";
+    sqlx::query(change).execute(&pool).await.unwrap();
+    store.remove("other").await.unwrap();
+    wait_for("reading it again", || relay.status().unreadable == 0).await;
+    let directory = relay.directory();
+    assert!(!directory.get(broken).unwrap().attributes.disabled);
+}

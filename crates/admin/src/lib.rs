@@ -32,6 +32,7 @@ use ekiden_config::{At, Management};
 use operators::OperatorLogins;
 use problem::Problem;
 use reload::Reloads;
+use server::health::Readiness;
 use status_cache::StatusCache;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -91,6 +92,7 @@ struct Shared {
     status: StatusCache,
     reloads: Reloads,
     operators: OperatorLogins,
+    readiness: Readiness,
     #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
@@ -116,7 +118,7 @@ impl Shared {
 pub struct Admin {
     address: SocketAddr,
     running: Arc<OnceLock<Running>>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
     #[cfg(feature = "dashboard")]
     recording: Option<history::Recording>,
     shared: Arc<Shared>,
@@ -164,10 +166,12 @@ impl Admin {
             status,
             reloads,
             operators: OperatorLogins::new(config.folder.as_deref().ok()),
+            readiness: Readiness::default(),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config),
         });
-        let task = tokio::spawn(server::serve(listener, router(&shared)));
+        let serving = tokio::spawn(server::serve(listener, router(&shared)));
+        let tasks = [serving, tokio::spawn(server::health::watch(Arc::clone(&shared)))];
         #[cfg(feature = "dashboard")]
         let recording = config.folder.as_ref().ok().and_then(|folder| {
             history::Recording::start(&folder.join("history"), Arc::clone(&shared))
@@ -175,7 +179,7 @@ impl Admin {
         Ok(Some(Self {
             address,
             running,
-            task,
+            tasks,
             #[cfg(feature = "dashboard")]
             recording,
             shared,
@@ -190,6 +194,7 @@ impl Admin {
     /// The relay runs; from now on it is ready.
     pub fn runs(&self, running: Running) {
         let _once = self.running.set(running);
+        self.shared.readiness.on_running();
     }
 
     /// The configuration that is in effect from now on, as `ekiden config show --json` prints it.
@@ -204,7 +209,7 @@ impl Admin {
 
     /// Stops answering, and writes down what was recorded.
     pub fn stop(self) {
-        self.task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
         #[cfg(feature = "dashboard")]
         if let Some(recording) = self.recording {
             recording.stop();
@@ -261,6 +266,8 @@ pub(crate) fn sample() -> ekiden_proxy::observe::status::Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
 
     fn config(folder: &Path, listen: At) -> AdminConfig {
         AdminConfig {
@@ -287,6 +294,58 @@ mod tests {
         assert!(error.contains("listen = \"off\""), "{error}");
         taken.listen_is_set = false;
         assert!(Admin::start(&taken, Reloads::new().0).await.unwrap().is_none());
+        admin.stop();
+    }
+
+    /// Sends a request by a connection that stays, and returns the answer's first line.
+    async fn ask(stream: &mut TcpStream, path: &str, token: &str) -> String {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let count = stream.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn slow_strangers_shut_no_operator_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), At::Address(([127, 0, 0, 1], 0).into()));
+        let admin = Admin::start(&config, Reloads::new().0).await.unwrap().unwrap();
+        let token = std::fs::read_to_string(folder.path().join("management.token")).unwrap();
+        let token = token.trim();
+        let connect = || async { TcpStream::connect(admin.address()).await.unwrap() };
+        let mut operator = connect().await;
+        let first = ask(&mut operator, "/api/v1/none", token).await;
+        assert!(first.contains("404"), "{first}");
+        let mut strangers = Vec::new();
+        for n in 0..200 {
+            let mut stranger = connect().await;
+            let slow = match n % 2 {
+                0 => "GET /healthz HTTP/1.1\r\nHost: local",
+                _ => {
+                    "POST /page/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"
+                }
+            };
+            let _closed = stranger.write_all(slow.as_bytes()).await;
+            strangers.push(stranger);
+        }
+        let mut newcomer = connect().await;
+        assert!(ask(&mut newcomer, "/healthz", token).await.contains("200"));
+        let again = ask(&mut operator, "/api/v1/none", token).await;
+        assert!(again.contains("404"), "{again}");
+        admin.stop();
+    }
+
+    #[tokio::test]
+    async fn not_ready_before_the_relay_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), At::Address(([127, 0, 0, 1], 0).into()));
+        let admin = Admin::start(&config, Reloads::new().0).await.unwrap().unwrap();
+        let mut probe = TcpStream::connect(admin.address()).await.unwrap();
+        assert!(ask(&mut probe, "/readyz", "").await.contains("503"));
         admin.stop();
     }
 }

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ekiden_accounts::StoreError;
+use ekiden_accounts::{StoreError, UnreadableAccount};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -116,10 +116,14 @@ impl From<StoreError> for Problem {
             StoreError::Folder { .. }
             | StoreError::Address(_)
             | StoreError::Database(_)
-            | StoreError::Schema(_)
-            | StoreError::Row { .. } => {
+            | StoreError::Late(_)
+            | StoreError::Schema(_) => {
                 return Self::unavailable("database", error.to_string())
                     .hint("known accounts keep working; try again when the database is reachable");
+            }
+            StoreError::Unreadable(account) => {
+                return Self::unavailable("unreadable", account.to_string())
+                    .hint(UnreadableAccount::REMEDY);
             }
         };
         Self::new(status, word, error.to_string())

@@ -21,6 +21,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "ekiden usage 1\n";
@@ -185,11 +186,19 @@ impl Journal {
 
     /// What the database has perhaps not heard of yet.
     pub fn unsettled(&self) -> Vec<Total> {
+        self.unsettled_after(None)
+    }
+
+    /// The same, first those behind this account and period.
+    pub fn unsettled_after(&self, last: Option<(AccountId, i64)>) -> Vec<Total> {
         let total = |key: &Key| {
             let (down, up) = *self.totals.get(key)?;
             Some(Total { account: key.0, begun: key.1, down, up })
         };
-        self.unsettled.iter().filter_map(total).collect()
+        let first = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.unsettled.range((first, Bound::Unbounded));
+        let before = last.map(|last| self.unsettled.range(..=last)).into_iter().flatten();
+        behind.chain(before).filter_map(total).collect()
     }
 
     /// The database has these. What was added since then stays unsettled.

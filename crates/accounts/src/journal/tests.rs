@@ -10,6 +10,23 @@ fn id(n: i64) -> AccountId {
 }
 
 #[test]
+fn totals_behind_the_last_settled_one_come_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    for n in 1..=4 {
+        journal.add(id(n), 0, 1, 1);
+    }
+    let after = |last: Option<i64>| {
+        let totals = journal.unsettled_after(last.map(|n| (id(n), 0)));
+        totals.iter().map(|total| total.account.0).collect::<Vec<_>>()
+    };
+    assert_eq!(after(None), [1, 2, 3, 4]);
+    assert_eq!(after(Some(2)), [3, 4, 1, 2]);
+    assert_eq!(after(Some(9)), [1, 2, 3, 4]);
+    assert_eq!(after(Some(0)), [1, 2, 3, 4]);
+}
+
+#[test]
 fn written_entries_survive_and_unwritten_ones_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(folder.path()).unwrap();

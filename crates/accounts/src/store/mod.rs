@@ -3,6 +3,11 @@
 
 mod rows;
 mod sql;
+mod table;
+mod unreadable;
+
+pub use table::AccountTable;
+pub use unreadable::UnreadableAccount;
 
 use crate::account::{Account, AccountId, BadName, Credential};
 use crate::journal::Total;
@@ -12,7 +17,9 @@ use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
-use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction};
+use sqlx::{
+    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction,
+};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +46,9 @@ pub enum StoreError {
     /// It does not answer, or answers with an error.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// Seconds.
+    #[error("the database did not answer within {0} s")]
+    Late(u64),
     #[error(
         "cannot prepare the database's tables: {0}; another version of ekiden may have created them"
     )]
@@ -57,8 +67,8 @@ pub enum StoreError {
     DuplicateDevice(String),
     #[error("{0}")]
     Name(#[from] BadName),
-    #[error("invalid account \"{name}\" in the database: {why}")]
-    Row { name: String, why: String },
+    #[error("{0}; {remedy}", remedy = UnreadableAccount::REMEDY)]
+    Unreadable(UnreadableAccount),
     #[error("{0}")]
     Refused(String),
 }
@@ -170,15 +180,6 @@ impl Store {
         Ok(Timestamp::from_second(second).ok())
     }
 
-    /// Every account, by number, and their version, or an older one.
-    pub async fn accounts(&self) -> Result<(i64, Vec<Account>), StoreError> {
-        // asked first: what is changed meanwhile is then read twice, and not missed
-        let version = self.version().await?;
-        let accounts = sqlx::query(sql::ACCOUNTS).fetch_all(&self.pool).await?;
-        let devices = sqlx::query(sql::DEVICES).fetch_all(&self.pool).await?;
-        Ok((version, rows::accounts(&accounts, &devices)?))
-    }
-
     /// One account by its name. Errors: [`StoreError::NoSuchAccount`].
     pub async fn account(&self, name: &str) -> Result<Account, StoreError> {
         let mut transaction = self.pool.begin().await?;
@@ -237,21 +238,22 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Puts totals of a journal into the database: all or none. Repeat it when its outcome is
+    /// Puts totals of a journal into the database by one statement: all or none. Each account and
+    /// period may be among them once; some thousands are the most. Repeat it when its outcome is
     /// unknown.
     pub async fn settle(&self, journal: &str, totals: &[Total]) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        for total in totals {
-            sqlx::query(sql::SETTLE)
-                .bind(total.account.0)
-                .bind(total.begun)
-                .bind(journal)
-                .bind(rows::number(total.down))
-                .bind(rows::number(total.up))
-                .execute(&mut *transaction)
-                .await?;
+        if totals.is_empty() {
+            return Ok(());
         }
-        Ok(transaction.commit().await?)
+        let statement = AssertSqlSafe(sql::settle(totals.len()));
+        // connections remember few statements, and sizes are many
+        let mut settle = sqlx::query(statement).persistent(false).bind(journal);
+        for total in totals {
+            let used = [total.down, total.up].map(rows::number);
+            settle = settle.bind(total.account.0).bind(total.begun).bind(used[0]).bind(used[1]);
+        }
+        settle.execute(&self.pool).await?;
+        Ok(())
     }
 
     /// The usage of all accounts in periods that began at `since` (seconds since 1970) or later.
@@ -353,8 +355,9 @@ async fn find(transaction: &mut Transaction<'_, Any>, name: &str) -> Result<Acco
     let row = found.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))?;
     let id: i64 = row.try_get("id")?;
     let devices = sqlx::query(sql::ITS_DEVICES).bind(id).fetch_all(&mut **transaction).await?;
-    let account = rows::accounts(&[row], &devices)?.pop();
-    account.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))
+    let account = rows::accounts(&[row], &devices).pop();
+    let account = account.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))?;
+    account.map_err(StoreError::Unreadable)
 }
 
 async fn add_devices(

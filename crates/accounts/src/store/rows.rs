@@ -1,68 +1,149 @@
 //! Rows of the database as values, and values as what a row may hold.
 
-use super::{FleetRelay, StoreError, Usage};
-use crate::account::{Account, AccountId, Credential, Device};
+use super::{FleetRelay, StoreError, UnreadableAccount, Usage};
+use crate::account::{Account, AccountId, Attributes, Credential, Device};
+use crate::password;
+use crate::period::BadPeriod;
+use ekiden_model::units::Rate;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
+use std::collections::BTreeMap;
 
-/// Accounts with their devices, both by number.
-pub(super) fn accounts(
-    accounts: &[AnyRow],
-    devices: &[AnyRow],
-) -> Result<Vec<Account>, StoreError> {
-    let mut found: Vec<Account> = accounts.iter().map(account).collect::<Result<_, _>>()?;
+/// An account, or why it cannot be read.
+pub(super) type Read = Result<Account, UnreadableAccount>;
+
+/// The largest share of a rate; see [`Attributes::weight`].
+const HEAVIEST: u32 = 1000;
+
+/// Accounts with their devices, in the order of their rows.
+pub(super) fn accounts(accounts: &[AnyRow], devices: &[AnyRow]) -> Vec<Read> {
+    let mut read: Vec<Read> = accounts.iter().map(account).collect();
+    let number = |(index, read): (usize, &Read)| Some((id_of(read)?, index));
+    let places: BTreeMap<_, _> = read.iter().enumerate().filter_map(number).collect();
     for row in devices {
-        let id: i64 = row.try_get("account")?;
         // one that came after its account was read is read the next time
-        if let Ok(index) = found.binary_search_by_key(&AccountId(id), |account| account.id)
-            && let Some(account) = found.get_mut(index)
-        {
-            let device = device(row, &account.name)?;
-            account.devices.push(device);
+        let index = row.try_get("account").ok().and_then(|id| places.get(&AccountId(id)));
+        if let Some(of) = index.and_then(|index| read.get_mut(*index)) {
+            add_device(of, device(row));
         }
     }
-    Ok(found)
+    read
 }
 
-fn account(row: &AnyRow) -> Result<Account, StoreError> {
-    let name: String = row.try_get("name")?;
-    let attributes: String = row.try_get("attributes")?;
-    let attributes = serde_json::from_str(&attributes)
-        .map_err(|error| StoreError::Row { name: name.clone(), why: error.to_string() })?;
-    Ok(Account { id: AccountId(row.try_get("id")?), name, devices: Vec::new(), attributes })
+const fn id_of(read: &Read) -> Option<AccountId> {
+    match read {
+        Ok(account) => Some(account.id),
+        Err(unreadable) => unreadable.id,
+    }
 }
 
-fn device(row: &AnyRow, account: &str) -> Result<Device, StoreError> {
-    let wrong = |why: String| StoreError::Row { name: account.to_owned(), why };
-    let (kind, identity): (String, String) = (row.try_get("kind")?, row.try_get("identity")?);
+fn add_device(of: &mut Read, device: Result<Device, Fault>) {
+    match (&mut *of, device) {
+        (Ok(account), Ok(device)) => account.devices.push(device),
+        (Err(unreadable), Ok(device)) => unreadable.devices.push(device),
+        (Err(_), Err(_)) => {}
+        (Ok(account), Err((column, why))) => {
+            let (id, name) = (Some(account.id), std::mem::take(&mut account.name));
+            let devices = std::mem::take(&mut account.devices);
+            *of = Err(UnreadableAccount { id, name, column, why, devices });
+        }
+    }
+}
+
+/// The column at fault, and why.
+type Fault = (&'static str, String);
+
+fn of_column<E: ToString>(column: &'static str) -> impl FnOnce(E) -> Fault {
+    move |error| (column, error.to_string())
+}
+
+fn account(row: &AnyRow) -> Read {
+    let id = row.try_get("id").map(AccountId);
+    let name = row.try_get::<String, _>("name");
+    let unreadable = |(column, why)| UnreadableAccount {
+        id: id.as_ref().ok().copied(),
+        name: name.as_ref().cloned().unwrap_or_default(),
+        column,
+        why,
+        devices: Vec::new(),
+    };
+    let read = || {
+        let id = id.as_ref().copied().map_err(of_column("account.id"))?;
+        let name = name.as_ref().map_err(of_column("account.name"))?;
+        Account::check_name(name).map_err(of_column("account.name"))?;
+        let column = "account.attributes";
+        let text: String = row.try_get("attributes").map_err(of_column(column))?;
+        let attributes = serde_json::from_str(&text).map_err(of_column(column))?;
+        check(&attributes).map_err(of_column(column))?;
+        Ok(Account { id, name: name.clone(), devices: Vec::new(), attributes })
+    };
+    read().map_err(unreadable)
+}
+
+/// Whether limits are within their ranges. A zone that this system does not know counts as UTC.
+fn check(attributes: &Attributes) -> Result<(), String> {
+    if !(1..=HEAVIEST).contains(&attributes.weight) {
+        return Err(format!("weight {} is out of range: use 1 to {HEAVIEST}", attributes.weight));
+    }
+    let rates = [attributes.down, attributes.up, Some(attributes.throttle_rate)];
+    if rates.contains(&Some(Rate::from_bits_per_second(0))) {
+        return Err("a rate of 0 lets nothing through".to_owned());
+    }
+    match attributes.calendar() {
+        Err(bad @ BadPeriod::Day(_)) => Err(bad.to_string()),
+        _ => Ok(()),
+    }
+}
+
+fn device(row: &AnyRow) -> Result<Device, Fault> {
+    let text = |column, at| row.try_get::<String, _>(at).map_err(of_column(column));
+    let (kind, identity) = (text("device.kind", "kind")?, text("device.identity", "identity")?);
+    let rest: Option<String> = row.try_get("hash").map_err(of_column("device.hash"))?;
     let credential = match kind.as_str() {
         "password" => {
-            let hash: Option<String> = row.try_get("hash")?;
-            Credential::Password { user: identity, hash: hash.unwrap_or_default() }
+            Account::check_user(&identity).map_err(of_column("device.identity"))?;
+            let hash = rest.filter(|hash| password::is_hash(hash));
+            let why =
+                || format!("the password of user \"{}\" has no valid hash", printable(&identity));
+            let hash = hash.ok_or_else(|| ("device.hash", why()))?;
+            Credential::Password { user: identity, hash }
         }
         "prefix" => {
-            let net = identity.parse();
-            Credential::Prefix(net.map_err(|_| wrong(format!("invalid prefix \"{identity}\"")))?)
+            let why =
+                |_| ("device.identity", format!("invalid prefix \"{}\"", printable(&identity)));
+            Credential::Prefix(identity.parse().map_err(why)?)
         }
         "peer" => Credential::Peer(identity),
         "wireguard" => {
             // the other address and the key stand where a password has its hash
-            let rest: Option<String> = row.try_get("hash")?;
             let rest = rest.as_deref().and_then(|rest| rest.split_once(' '));
             let read = rest.and_then(|(v6, key)| {
                 let (v4, v6) = (identity.parse().ok()?, v6.parse().ok()?);
                 Some(Credential::Wireguard { v4, v6, key: key.to_owned() })
             });
-            read.ok_or_else(|| wrong(format!("invalid WireGuard device \"{identity}\"")))?
+            let why = || format!("invalid WireGuard device \"{}\"", printable(&identity));
+            read.ok_or_else(|| ("device.identity", why()))?
         }
-        other => return Err(wrong(format!("unknown kind of device \"{other}\""))),
+        other => {
+            return Err((
+                "device.kind",
+                format!("unknown kind of device \"{}\"", printable(other)),
+            ));
+        }
     };
-    Ok(Device { name: row.try_get("name")?, credential })
+    let name = text("device.name", "name")?;
+    Account::check_name(&name).map_err(of_column("device.name"))?;
+    Ok(Device { name, credential })
+}
+
+/// Text of a row, for a message on one line.
+fn printable(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_default).collect()
 }
 
 pub(super) fn attributes(account: &Account) -> Result<String, StoreError> {
     serde_json::to_string(&account.attributes)
-        .map_err(|error| StoreError::Row { name: account.name.clone(), why: error.to_string() })
+        .map_err(|error| StoreError::Refused(error.to_string()))
 }
 
 pub(super) fn usage(row: &AnyRow) -> Result<Usage, StoreError> {

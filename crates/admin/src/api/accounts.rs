@@ -24,7 +24,7 @@ type AccountPath = Result<Path<String>, PathRejection>;
     (status = 200, description = "The accounts", body = ref("#/components/schemas/Accounts")), CommonResponses
 ))]
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<AccountList>, Problem> {
-    let (_, accounts) = shared.status.store().await?.accounts().await?;
+    let accounts = shared.status.store().await?.accounts().await?.accounts;
     Ok(Json(AccountList { accounts: accounts.iter().map(AccountDocument::of).collect() }))
 }
 

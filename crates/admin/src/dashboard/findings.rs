@@ -1,5 +1,6 @@
 //! What an operator should look at, and what holds a line's rate down, in words.
 
+use crate::guard::operators;
 use ekiden_model::units::{Bytes, Rate};
 use ekiden_proxy::observe::status::{AlertStatus, Status, TunnelStatus};
 use serde::Serialize;
@@ -56,6 +57,19 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
             format!("the accounts' database is unreachable: {why}"),
             "known accounts are served meanwhile; see `database` in [accounts]",
         );
+    }
+    if let Some(accounts) = status.accounts.as_ref().filter(|accounts| accounts.unreadable > 0) {
+        let first = accounts.unreadable_first.as_deref().unwrap_or_default();
+        find(
+            format!(
+                "{} accounts cannot be read and are not served, first {first}",
+                accounts.unreadable
+            ),
+            ekiden_accounts::UnreadableAccount::REMEDY,
+        );
+    }
+    if let Some(why) = &status.operators {
+        find(format!("the file of operators cannot be used: {why}"), operators::REMEDY);
     }
     let down = status.tunnels.iter().filter(|tunnel| !tunnel.up);
     for tunnel in down.filter(|tunnel| !is_alert("line-down", &tunnel.peer)) {

@@ -10,7 +10,7 @@ pub mod operators;
 use super::Shared;
 use super::audit::Call;
 use super::problem::Problem;
-use super::server::Peer;
+use super::server::{Peer, PlaceState};
 use super::token::Token;
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -57,6 +57,11 @@ pub(super) async fn check(
             return problem.into_response();
         }
     };
+    if caller.is_some()
+        && let Some(place) = request.extensions().get::<PlaceState>()
+    {
+        place.on_authorised();
+    }
     let (true, Some(caller)) = (!is_reading(&method), caller) else {
         return in_time(next.run(request)).await;
     };

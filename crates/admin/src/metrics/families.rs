@@ -389,6 +389,7 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("account_period_ends", &["account"], "Time until the next period", |s, to| accounts(s, to, |name, h, to| to.maybe(&[name], h.period_ends_in_seconds))).seconds(),
     // accounts
     gauge("accounts", &[], "Accounts that are known; absent where there are none", |s, to| to.maybe(&[], s.accounts.as_ref().map(|a| a.known))),
+    gauge("accounts_unreadable", &[], "Accounts in the database that cannot be read; they are not served", |s, to| to.maybe(&[], s.accounts.as_ref().map(|a| a.unreadable))),
     gauge("accounts_database_up", &["database"], "1 while the accounts' database answers", |s, to| {
         if let Some(accounts) = &s.accounts {
             to.of(&[&accounts.database], u64::from(accounts.away.is_none()));

@@ -1,13 +1,28 @@
 //! `/healthz` and `/readyz`: whether the process serves, and whether to send it clients. They need
 //! no token: systemd, balancers and containers can keep none, and connecting to the proxy's port
 //! tells as much.
+//!
+//! A task looks at the relay each second. An answer waits for neither the relay nor its database: it
+//! is what the last look found, and that the relay is stuck where a look does not end.
 
 use crate::Shared;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use ekiden_linux::host::sync::locked;
 use ekiden_proxy::observe::status::Status;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks between two times that the file of operators is read, so that its trouble is known before
+/// somebody logs in.
+const OPERATORS: u32 = 5;
+/// A look that takes longer means that the relay is stuck. A slow disk may hold one up for seconds.
+const STUCK: Duration = Duration::from_secs(30);
 
 pub(crate) async fn alive() -> &'static str {
     "ok\n"
@@ -15,27 +30,93 @@ pub(crate) async fn alive() -> &'static str {
 
 /// 200 when clients may come; 503 with the reason otherwise.
 pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    let look = shared.status.status().await.map_err(|problem| problem.detail);
-    match look.and_then(|status| is_ready(&status)) {
+    let known = match shared.status.running() {
+        // known at once, and not with the next look
+        Ok(running) if running.handle.is_stopping() => Err(STOPPING.to_owned()),
+        Ok(_) => shared.readiness.at(Instant::now()),
+        Err(problem) => Err(problem.detail),
+    };
+    match known {
         Ok(line) => format!("{line}\n").into_response(),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }
 
+const STOPPING: &str = "stopping: live connections end, new ones are rejected";
+
+/// What the last look at the relay found.
+#[derive(Debug, Default)]
+pub(crate) struct Readiness {
+    last: Mutex<Option<(Instant, Result<String, String>)>>,
+    /// The relay runs: it is looked at at once.
+    runs: Notify,
+}
+
+impl Readiness {
+    pub(crate) fn on_running(&self) {
+        self.runs.notify_one();
+    }
+
+    fn on_look(&self, status: &Status, now: Instant) {
+        *locked(&self.last) = Some((now, is_ready(status)));
+    }
+
+    fn at(&self, now: Instant) -> Result<String, String> {
+        let Some((looked, found)) = locked(&self.last).clone() else {
+            return Err("the relay is starting".to_owned());
+        };
+        let age = now.saturating_duration_since(looked);
+        if age > STUCK {
+            return Err(format!("the relay has reported no status for {} s", age.as_secs()));
+        }
+        found
+    }
+}
+
+/// Looks at the relay each second, until the task is ended.
+pub(crate) async fn watch(shared: Arc<Shared>) {
+    let mut tick = tokio::time::interval(LOOK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for count in 0_u32.. {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = shared.readiness.runs.notified() => {}
+        }
+        let Ok(running) = shared.status.running() else { continue };
+        let handle = running.handle.clone();
+        // on no thread that relays, and a look that does not end is the only one
+        let reads_operators = count.is_multiple_of(OPERATORS);
+        let of = Arc::clone(&shared);
+        let looked = tokio::task::spawn_blocking(move || {
+            if reads_operators {
+                handle.alerts().on_operators_read(of.operators.check());
+            }
+            handle.summary(0).status
+        });
+        if let Ok(status) = looked.await {
+            shared.readiness.on_look(&status, Instant::now());
+        }
+    }
+}
+
 fn is_ready(status: &Status) -> Result<String, String> {
     if status.stopping {
-        return Err("stopping: live connections end, new ones are rejected".to_owned());
+        return Err(STOPPING.to_owned());
     }
     if status.listen.is_empty() {
         return Err("no address listens".to_owned());
     }
-    match &status.accounts {
+    let Some(accounts) = &status.accounts else { return Ok("ready".to_owned()) };
+    match &accounts.away {
+        Some(why) if accounts.known == 0 => Err(format!(
+            "the accounts' database is unreachable and no account is known from before: {why}"
+        )),
         // known accounts are served without it: sending clients elsewhere would help nobody
-        Some(accounts) if accounts.away.is_some() => Ok(format!(
+        Some(_) => Ok(format!(
             "ready; the accounts' database is unreachable, serving {} known accounts",
             accounts.known
         )),
-        _ => Ok("ready".to_owned()),
+        None => Ok("ready".to_owned()),
     }
 }
 
@@ -52,9 +133,26 @@ mod tests {
         let away = Some("no answer".to_owned());
         status.accounts = Some(AccountsStatus { known: 3, away, ..AccountsStatus::default() });
         assert!(is_ready(&status).unwrap().contains("serving 3 known accounts"));
+        status.accounts.as_mut().unwrap().known = 0;
+        let why = is_ready(&status).unwrap_err();
+        assert!(why.contains("no account is known") && why.contains("no answer"), "{why}");
         status.listen.clear();
         assert_eq!(is_ready(&status), Err("no address listens".to_owned()));
         status.stopping = true;
         assert!(is_ready(&status).unwrap_err().starts_with("stopping"));
+    }
+
+    #[test]
+    fn a_relay_that_reports_no_status_is_not_ready() {
+        let (readiness, start) = (Readiness::default(), Instant::now());
+        assert_eq!(readiness.at(start), Err("the relay is starting".to_owned()));
+        let mut status = crate::sample();
+        status.accounts = None;
+        readiness.on_look(&status, start);
+        assert_eq!(readiness.at(start + STUCK), Ok("ready".to_owned()));
+        let stuck = readiness.at(start + STUCK + Duration::from_secs(5)).unwrap_err();
+        assert!(stuck.ends_with("for 35 s"), "{stuck}");
+        readiness.on_look(&status, start + STUCK);
+        assert!(readiness.at(start + STUCK + Duration::from_secs(5)).is_ok());
     }
 }

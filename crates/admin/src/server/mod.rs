@@ -1,10 +1,14 @@
 //! Connections to the management port: few at a time, none for long, and none waits for a slow client.
+//! Those that have not logged in give way to newcomers, so that they shut no operator out.
 
 pub(super) mod health;
 mod places;
 
+pub(super) use places::PlaceState;
+
 use axum::extract::{Extension, Request};
 use axum::middleware::{Next, from_fn};
+use ekiden_proxy::LogThrottle;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -15,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections at once. For another the one that was silent longest is closed; while all are being answered, it waits in
-/// the kernel.
+/// Connections at once. For another one that has not logged in is closed; while all have, the one that was silent longest;
+/// while all are being answered, it waits in the kernel.
 const CONNECTIONS: usize = 64;
 /// For a request's head, the first and each further one.
 const HEAD: Duration = Duration::from_secs(10);
@@ -36,12 +40,12 @@ pub(super) async fn serve(listener: TcpListener, router: axum::Router) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let (router, place) = (router.clone(), Places::take(&places).await);
+                let (router, place) = (router.clone(), Places::take(&places, peer.ip()).await);
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = place.lost() => {
-                            tracing::debug!(%peer, "a silent connection to the management port was closed for another");
-                        }
+                        // first: a connection that is busy without end does not stay
+                        biased;
+                        () = place.lost() => log_lost(peer),
                         () = connection(stream, peer, router, &place) => {}
                     }
                 });
@@ -55,8 +59,18 @@ pub(super) async fn serve(listener: TcpListener, router: axum::Router) {
     }
 }
 
+fn log_lost(peer: SocketAddr) {
+    static LOST: LogThrottle = LogThrottle::new();
+    if LOST.is_due() {
+        tracing::warn!(
+            %peer,
+            "management: all {CONNECTIONS} connections are in use; closed one for a newcomer, first of those not logged in"
+        );
+    }
+}
+
 async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router, place: &Place) {
-    let state = place.state();
+    let (state, own) = (place.state(), place.state());
     let answering = from_fn(move |request: Request, next: Next| {
         let answering = state.answer();
         async move {
@@ -65,7 +79,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router, p
             response
         }
     });
-    let router = router.layer(Extension(Peer(peer))).layer(answering);
+    let router = router.layer(Extension(Peer(peer))).layer(Extension(own)).layer(answering);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)

@@ -21,8 +21,11 @@ pub type Given = (String, Ipv4Addr, Ipv6Addr);
 
 /// The addresses that devices have.
 async fn taken(store: &Store) -> Result<BTreeSet<Ipv4Addr>, StoreError> {
-    let (_, accounts) = store.accounts().await?;
-    let credentials = accounts.into_iter().flat_map(|account| account.devices);
+    let table = store.accounts().await?;
+    let credentials = table.accounts.into_iter().flat_map(|account| account.devices);
+    // an account that cannot be read keeps its addresses
+    let of_unreadable = table.unreadable.into_iter().flat_map(|account| account.devices);
+    let credentials = credentials.chain(of_unreadable);
     let address = |device: Device| match device.credential {
         Credential::Wireguard { v4, .. } => Some(v4),
         _ => None,

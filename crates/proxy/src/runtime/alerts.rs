@@ -11,6 +11,7 @@ use std::sync::Mutex;
 pub struct AlertState {
     report: Mutex<Option<AlertReport>>,
     unsaved: Mutex<BTreeMap<&'static str, String>>,
+    operators: Mutex<Option<String>>,
 }
 
 /// An alert that stands.
@@ -53,6 +54,15 @@ impl AlertState {
     /// What could not be saved, and why.
     pub fn unsaved(&self) -> Vec<(&'static str, String)> {
         locked(&self.unsaved).iter().map(|(what, why)| (*what, why.clone())).collect()
+    }
+
+    /// Whether the file of operators can be used; an error in words.
+    pub fn on_operators_read(&self, read: Result<(), String>) {
+        *locked(&self.operators) = read.err();
+    }
+
+    pub(crate) fn operators(&self) -> Option<String> {
+        locked(&self.operators).clone()
     }
 
     pub(crate) fn status(&self) -> Option<AlertsStatus> {

@@ -27,6 +27,11 @@ impl Handle {
         self.inner.overview(self.inner.tunnels(), Some(busiest))
     }
 
+    /// Whether it was told to stop: live connections end, and new ones are rejected.
+    pub fn is_stopping(&self) -> bool {
+        *self.inner.stopping.borrow()
+    }
+
     /// The settings in effect.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.inner.config().settings)
@@ -120,6 +125,7 @@ impl Inner {
             sharing,
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             acme: shared.acme.status(),
+            operators: shared.alerts.operators(),
             alerts: shared.alerts.status(),
             traces: shared.traces.status(),
             udp: shared.udp.status(config.settings.udp.associations.into()),

@@ -24,6 +24,8 @@ pub(super) const ACCOUNTS: &str = "SELECT id, name, attributes FROM account ORDE
 pub(super) const DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device ORDER BY account, name";
 pub(super) const ACCOUNT: &str = "SELECT id, name, attributes FROM account WHERE name = $1";
+pub(super) const NUMBERS: &str = "SELECT id FROM account ORDER BY id";
+pub(super) const ACCOUNT_OF: &str = "SELECT id, name, attributes FROM account WHERE id = $1";
 pub(super) const ITS_DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device WHERE account = $1 ORDER BY name";
 pub(super) const ADD_ACCOUNT: &str =
@@ -34,11 +36,22 @@ pub(super) const ADD_DEVICE: &str =
     "INSERT INTO device (account, name, kind, identity, hash) VALUES ($1, $2, $3, $4, $5)";
 pub(super) const REMOVE_DEVICES: &str = "DELETE FROM device WHERE account = $1";
 
+const SETTLE: &str = "INSERT INTO traffic (account, begun, journal, down, up) VALUES ";
 /// Totals only grow, so saying one again, or an older one later, changes nothing.
-pub(super) const SETTLE: &str = "INSERT INTO traffic (account, begun, journal, down, up) \
-     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (account, begun, journal) DO UPDATE SET \
+const KEEP_LARGER: &str = " ON CONFLICT (account, begun, journal) DO UPDATE SET \
      down = CASE WHEN excluded.down > traffic.down THEN excluded.down ELSE traffic.down END, \
      up = CASE WHEN excluded.up > traffic.up THEN excluded.up ELSE traffic.up END";
+
+/// Settles so many totals of one journal, which is `$1`; each has four values more.
+pub(super) fn settle(count: usize) -> String {
+    let row = |n: usize| {
+        let first = 4 * n + 2;
+        format!("(${first}, ${}, $1, ${}, ${})", first + 1, first + 2, first + 3)
+    };
+    let rows: Vec<_> = (0..count).map(row).collect();
+    format!("{SETTLE}{}{KEEP_LARGER}", rows.join(", "))
+}
+
 pub(super) const USAGE: &str = "SELECT traffic.account AS account, account.name AS name, \
      traffic.begun AS begun, CAST(SUM(traffic.down) AS BIGINT) AS down, \
      CAST(SUM(traffic.up) AS BIGINT) AS up FROM traffic \

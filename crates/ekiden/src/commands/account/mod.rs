@@ -7,8 +7,8 @@ use crate::cli::account::{AccountCommand, AccountConfig, Devices, Limits};
 use crate::daemon::state;
 use crate::print::{clean, out, table, traffic, warn};
 use ekiden_accounts::{
-    Account, AccountId, Attributes, Credential, OnQuotaExceeded, Quota, Store, Usage,
-    forget_devices, hash, usage_since,
+    Account, AccountId, AccountTable, Attributes, Credential, OnQuotaExceeded, Quota, Store,
+    UnreadableAccount, Usage, forget_devices, hash, usage_since,
 };
 use ekiden_admin::documents::{AccountDocument, AccountList, Period, Periods, begun};
 use ekiden_admin::wireguard::{Given, NewTunnel, add as add_with, change as change_with};
@@ -184,10 +184,19 @@ async fn remove(name: &str, config: &AccountConfig) -> Done {
 
 async fn list(json: bool, config: &AccountConfig) -> Done {
     let (store, _) = store(config).await?;
-    let (_, accounts) = store.accounts().await?;
+    let AccountTable { accounts, unreadable, .. } = store.accounts().await?;
     let usage = if json { Vec::new() } else { store.usage(0).await? };
     store.close().await;
     let spent = if json { Vec::new() } else { spent().await };
+    // on standard error: a program reads the list alone
+    for account in &unreadable {
+        let account = clean(&account.to_string());
+        warn(&format!(
+            "warning: {account}; {}
+",
+            UnreadableAccount::REMEDY
+        ));
+    }
     if json {
         return document(&AccountList {
             accounts: accounts.iter().map(AccountDocument::of).collect(),

@@ -1,5 +1,6 @@
 //! From facts to findings: a pure function.
 
+use super::accounts::accounts;
 use super::certificate::certificate;
 use super::link::{self, LONG};
 use super::paths::paths;
@@ -22,6 +23,7 @@ const DESCRIPTORS: u64 = 65_536;
 pub(crate) fn findings(facts: &Facts, running: Option<&Status>) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(status) = running {
+        accounts(status, &mut found);
         certificate(status, &mut found);
         paths(status, facts, &mut found);
     }

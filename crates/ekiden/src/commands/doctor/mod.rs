@@ -9,6 +9,7 @@ use crate::print::warn;
 use crate::setup::clock;
 use crate::{cli, exit};
 
+mod accounts;
 mod apply;
 mod certificate;
 mod dns;

@@ -162,9 +162,10 @@ async fn is_known(
     }
     let known = async {
         let store = store(document, folder).await?;
-        let (_, accounts) = store.accounts().await?;
+        let table = store.accounts().await?;
         store.close().await;
-        Ok::<_, StoreError>(accounts.iter().any(|known| known.name == account))
+        let is_known = table.accounts.iter().any(|known| known.name == account);
+        Ok::<_, StoreError>(is_known || table.unreadable.iter().any(|known| known.name == account))
     };
     known.await.map_err(|error| error.to_string())
 }

@@ -1,7 +1,7 @@
 //! Accounts in `ekiden status`: limits, use and waiting.
 
 use crate::print::{clean, count, rate, seconds, table, traffic};
-use ekiden_proxy::observe::status::{AccountStatus, SharingStatus};
+use ekiden_proxy::observe::status::{AccountStatus, AccountsStatus, FleetStatus, SharingStatus};
 
 /// The most important columns first: a narrow terminal cuts the rest.
 const HEAD: [&str; 12] = [
@@ -60,4 +60,38 @@ pub(crate) fn quota_left(account: &AccountStatus) -> String {
         (Some(left), None) => traffic(left),
         (Some(left), Some(ends)) => format!("{} for {}", traffic(left), seconds(ends)),
     }
+}
+/// Accounts, and their database if it is unreachable.
+pub(super) fn database(accounts: &AccountsStatus) -> String {
+    let away = match (&accounts.away, accounts.heard_seconds_ago) {
+        (None, _) => String::new(),
+        (Some(why), Some(ago)) => {
+            format!(
+                "; the database is unreachable, last contact {} ago: {}",
+                seconds(ago),
+                clean(why)
+            )
+        }
+        (Some(why), None) => {
+            format!("; the database was unreachable since the start: {}", clean(why))
+        }
+    };
+    let known = count(accounts.known, "account");
+    let unreadable = match (accounts.unreadable, &accounts.unreadable_first) {
+        (0, _) => String::new(),
+        (unreadable, first) => format!(
+            "; {unreadable} cannot be read and {} not served, first {}",
+            if unreadable == 1 { "is" } else { "are" },
+            clean(first.as_deref().unwrap_or_default())
+        ),
+    };
+    let relays = match accounts.relays.as_slice() {
+        [] | [_] => String::new(),
+        relays => {
+            let seen =
+                |r: &FleetStatus| format!("{} {} ago", clean(&r.name), seconds(r.seen_seconds_ago));
+            format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("accounts: {known} in {}{away}{unreadable}{relays}\n", clean(&accounts.database))
 }

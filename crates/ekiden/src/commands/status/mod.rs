@@ -17,8 +17,7 @@ use crate::print::{
 
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::{
-    AccountsStatus, CacheStatus, ConnectionStatus, FleetStatus, HeldStatus, LegStatus,
-    ProfileStatus, Status, UdpStatus,
+    CacheStatus, ConnectionStatus, HeldStatus, LegStatus, ProfileStatus, Status, UdpStatus,
 };
 use ekiden_proxy::settings::UpstreamProtocol;
 use std::io::IsTerminal as _;
@@ -76,7 +75,10 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&table(head, rows, &[false, true, true, true], width));
     }
     out.push_str(&resources(status));
-    out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts_line));
+    out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts::database));
+    if let Some(why) = &status.operators {
+        out.push_str(&format!("operators: the file cannot be used: {}\n", clean(why)));
+    }
     out.push_str(&status.acme.as_ref().map_or_else(String::new, acme::render));
     out.push_str(&alerts::lines(status));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
@@ -122,33 +124,6 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&connections(&status.connections, width));
     }
     out
-}
-
-/// Accounts, and their database if it is unreachable.
-fn accounts_line(accounts: &AccountsStatus) -> String {
-    let away = match (&accounts.away, accounts.heard_seconds_ago) {
-        (None, _) => String::new(),
-        (Some(why), Some(ago)) => {
-            format!(
-                "; the database is unreachable, last contact {} ago: {}",
-                seconds(ago),
-                clean(why)
-            )
-        }
-        (Some(why), None) => {
-            format!("; the database was unreachable since the start: {}", clean(why))
-        }
-    };
-    let known = count(accounts.known, "account");
-    let relays = match accounts.relays.as_slice() {
-        [] | [_] => String::new(),
-        relays => {
-            let seen =
-                |r: &FleetStatus| format!("{} {} ago", clean(&r.name), seconds(r.seen_seconds_ago));
-            format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
-        }
-    };
-    format!("accounts: {known} in {}{away}{relays}\n", clean(&accounts.database))
 }
 
 /// The legs in use, and anomalies on their paths.

@@ -333,6 +333,8 @@ impl accounts::Directory for AccountDirectory {
         };
         AccountsStatus {
             known: standing.accounts as u64,
+            unreadable: standing.unreadable as u64,
+            unreadable_first: standing.unreadable_first,
             database: standing.database.to_owned(),
             away: standing.away,
             heard_seconds_ago: standing.heard.map(ago),

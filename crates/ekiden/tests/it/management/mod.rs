@@ -119,7 +119,7 @@ fn health_answers_beside_silent_connections() {
     silent.iter_mut().step_by(2).for_each(|stream| stream.write_all(b"GET /healthz HT").unwrap());
     assert_eq!(daemon.get("/healthz").0, 200);
     // and not because their time was over
-    let why = "a silent connection to the management port was closed for another";
+    let why = "closed one for a newcomer";
     wait_for("the reason", || daemon.log().contains(why));
 }
 

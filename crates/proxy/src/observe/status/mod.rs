@@ -87,6 +87,9 @@ pub struct Status {
     /// The certificate that this relay orders; absent where it orders none.
     #[serde(default)]
     pub acme: Option<AcmeStatus>,
+    /// Why the file of operators cannot be used; those known before stay. Absent while it can.
+    #[serde(default)]
+    pub operators: Option<String>,
     /// What needs attention, and who is told of it; absent while nobody looks.
     #[serde(default)]
     pub alerts: Option<AlertsStatus>,
@@ -122,6 +125,12 @@ pub struct Status {
 pub struct AccountsStatus {
     /// Accounts that are known.
     pub known: u64,
+    /// Accounts in the database that cannot be read; they are not served.
+    #[serde(default)]
+    pub unreadable: u64,
+    /// The first of them: its name, the column, and why.
+    #[serde(default)]
+    pub unreadable_first: Option<String>,
     /// `sqlite` or `postgresql`.
     pub database: String,
     /// Why the database is not there; accounts stay as they were known then.

@@ -1,21 +1,27 @@
 //! Operators: people with a name and a password of their own, beside the token. A file of the state folder has them, and
-//! each call reads it, so that a change counts at once.
+//! each call reads it, so that a change counts at once, also where another file or link takes its place.
+//!
+//! While the file cannot be used, those known before stay.
+
+mod known;
+
+pub(crate) use known::KnownOperators;
 
 use crate::problem::Problem;
 use axum::http::StatusCode;
 use ekiden_accounts::{
     Account, AccountId, Attributes, BadPassword, Credential, Device, Directory, LoginAttempts,
-    LoginVerdict, hash,
+    LoginVerdict, hash, is_hash,
 };
 use ekiden_linux::host::state_files;
-use ekiden_proxy::LogThrottle;
 use ekiden_tunnel::trust;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -86,11 +92,19 @@ pub enum OperatorError {
     None(String),
     #[error("a relay has at most {MOST} operators")]
     Full,
-    #[error("other users can read {}, so nobody is an operator; remove it and add them again", .0.display())]
+    #[error("other users can read or change {path}; `chmod 600 {path}` closes it", path = .0.display())]
     Open(PathBuf),
+    #[error("{path} is no list of operators: {1}", path = .0.display())]
+    Content(PathBuf, String),
+    #[error("{} is missing, and had operators in it", .0.display())]
+    Missing(PathBuf),
     #[error("{path} cannot be used: {1}", path = .0.display())]
     System(PathBuf, io::Error),
 }
+
+/// What to try where the file of operators cannot be used.
+pub const REMEDY: &str = "restore the file, or remove it and add operators again with `ekiden operator add`; until then \
+     those known before stay, and the token works";
 
 /// The operators of a state folder.
 #[derive(Debug, Clone)]
@@ -102,20 +116,37 @@ impl Operators {
         Self(folder.join(FILE))
     }
 
-    /// All, by name; none where there is no file. Errors: it cannot be read, or by others, too.
+    /// All, by name; none where there is no file. Errors: it cannot be read, or by others, too, or is not whole.
     pub fn read(&self) -> Result<Vec<Operator>, OperatorError> {
+        Ok(self.find()?.unwrap_or_default())
+    }
+
+    /// The same, and `None` where there is no file.
+    fn find(&self) -> Result<Option<Vec<Operator>>, OperatorError> {
         let failed = |error: io::Error| OperatorError::System(self.0.clone(), error);
-        let file = match fs::File::open(&self.0) {
+        let content = |why: String| OperatorError::Content(self.0.clone(), why);
+        // a pipe in its place would be waited for
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match fs::File::options().read(true).custom_flags(flags).open(&self.0) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.0.is_symlink() => {
+                return Ok(None);
+            }
             Err(error) => return Err(failed(error)),
         };
-        if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(content("it is not a file".to_owned()));
+        }
+        if metadata.permissions().mode() & 0o077 != 0 {
             return Err(OperatorError::Open(self.0.clone()));
+        }
+        if metadata.len() > LONGEST {
+            return Err(content(format!("it is larger than {} KiB", LONGEST / 1024)));
         }
         let mut text = String::new();
         file.take(LONGEST).read_to_string(&mut text).map_err(failed)?;
-        serde_json::from_str(&text).map_err(|error| failed(error.into()))
+        read(&text).map(Some).map_err(content)
     }
 
     /// Adds one. Errors: the name is taken or none, the password too short.
@@ -152,31 +183,51 @@ impl Operators {
     }
 }
 
+/// The operators of a file's text, or why it is not whole.
+fn read(text: &str) -> Result<Vec<Operator>, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty; a list of none is `[]`".to_owned());
+    }
+    let all: Vec<Operator> = serde_json::from_str(text).map_err(|error| match error.is_eof() {
+        true => format!("it is cut off: {error}"),
+        false => error.to_string(),
+    })?;
+    for (index, one) in all.iter().enumerate() {
+        ekiden_config::name(&one.name)?;
+        if all[..index].iter().any(|before| before.name == one.name) {
+            return Err(format!("it has \"{}\" twice", one.name));
+        }
+        if !is_hash(&one.hash) {
+            return Err(format!("the password of \"{}\" has no valid hash", one.name));
+        }
+    }
+    Ok(all)
+}
+
 /// Checks operators' passwords as those of accounts are: one at a time, from a bounded queue, with waits for those who
 /// guess.
 #[derive(Debug)]
 pub(crate) struct OperatorLogins {
-    operators: Option<Operators>,
+    known: Option<KnownOperators>,
     /// Begun with the first log-in.
     attempts: OnceLock<Result<LoginAttempts, String>>,
 }
 
 impl OperatorLogins {
+    /// Those of this folder, as its file has them now. The log has why that cannot be used.
     pub(crate) fn new(folder: Option<&Path>) -> Self {
-        Self { operators: folder.map(Operators::in_folder), attempts: OnceLock::new() }
+        let known = folder.map(|folder| KnownOperators::read(Operators::in_folder(folder)));
+        Self { known, attempts: OnceLock::new() }
     }
 
-    /// All who are one now; none where the file cannot be used.
+    /// All who are one now.
     pub(crate) fn all(&self) -> Vec<Operator> {
-        let Some(operators) = &self.operators else { return Vec::new() };
-        operators.read().unwrap_or_else(|error| {
-            // each call of a session asks
-            static SAID: LogThrottle = LogThrottle::new();
-            if SAID.is_due() {
-                tracing::warn!("no operator can log in: {error}");
-            }
-            Vec::new()
-        })
+        self.known.as_ref().map_or_else(Vec::new, KnownOperators::all)
+    }
+
+    /// Reads the file again. Errors: why it cannot be used.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.known.as_ref().map_or(Ok(()), KnownOperators::check)
     }
 
     /// The operator of this name and password.
@@ -188,6 +239,10 @@ impl OperatorLogins {
         let attempts = self.attempts.get_or_init(LoginAttempts::new).as_ref();
         let attempts = attempts.map_err(|why| Problem::unavailable("log-in", why.clone()))?;
         let all = self.all();
+        if all.is_empty() && self.check().is_err() {
+            let why = "the file of operators cannot be used; the relay's log says why";
+            return Err(Problem::unavailable("operators", why).hint("log in with the token"));
+        }
         let account = |(id, one): (usize, &Operator)| {
             let (user, hash) = (one.name.clone(), one.hash.clone());
             let device =

@@ -5,6 +5,9 @@
 //! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
 //! [`AccountSync::close`] at the end.
 
+mod settle;
+mod unreadable;
+
 use crate::account::AccountId;
 use crate::clock::SharedClock;
 use crate::directory::{Directory, SavedDirectory};
@@ -12,17 +15,19 @@ use crate::journal::{self, Journal, JournalError};
 use crate::lease::Lease;
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
-use crate::store::{FleetRelay, Store, StoreError};
+use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
+use settle::{Batches, Key};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
+use unreadable::Unreadable;
 
 /// Interval of writing the journal. Usage arrives five times a second, so a killed process loses at
 /// most a second.
@@ -69,8 +74,12 @@ pub struct SyncStatus {
     pub away: Option<String>,
     /// The last contact, seconds since 1970; `None` before the first.
     pub heard: Option<i64>,
-    /// The accounts known here.
+    /// The accounts known here, without those that cannot be read.
     pub accounts: usize,
+    /// Accounts that are in the database and cannot be read; they are not served.
+    pub unreadable: usize,
+    /// The first of them: its name, the column, and why.
+    pub unreadable_first: Option<String>,
     /// Their version.
     pub version: i64,
     /// Totals that the database has perhaps not heard of.
@@ -94,7 +103,11 @@ pub struct AccountSync {
     attempts: LoginAttempts,
     journal: Mutex<Journal>,
     relays: Mutex<Vec<FleetRelay>>,
-    leases: Mutex<BTreeMap<(AccountId, i64), Lease>>,
+    leases: Mutex<BTreeMap<Key, Lease>>,
+    /// The lease that was asked for last.
+    leased: Mutex<Option<Key>>,
+    batches: Mutex<Batches>,
+    unreadable: Mutex<Unreadable>,
     clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
     /// Why usage could not be written to disk the last time.
@@ -125,6 +138,9 @@ impl AccountSync {
             journal: Mutex::new(journal),
             relays: Mutex::default(),
             leases: Mutex::default(),
+            leased: Mutex::default(),
+            batches: Mutex::default(),
+            unreadable: Mutex::default(),
             clock: SharedClock::default(),
             state: Mutex::default(),
             unwritten: Mutex::default(),
@@ -188,11 +204,18 @@ impl AccountSync {
     pub fn status(&self) -> SyncStatus {
         let directory = self.directory();
         let (away, heard) = locked(&self.state).clone();
+        let (unreadable, unreadable_first) = {
+            let unreadable = locked(&self.unreadable);
+            let all = unreadable.accounts();
+            (all.len(), all.first().map(ToString::to_string))
+        };
         SyncStatus {
             database: if self.address.is_some() { "postgresql" } else { "sqlite" },
             away,
             heard,
-            accounts: directory.len(),
+            accounts: directory.len().saturating_sub(unreadable),
+            unreadable,
+            unreadable_first,
             version: directory.version(),
             unsettled: locked(&self.journal).unsettled().len(),
             unwritten: locked(&self.unwritten).clone(),
@@ -223,8 +246,15 @@ impl AccountSync {
         if let Err(error) = written {
             tracing::error!(%error, "cannot write the last second of usage");
         }
-        if let Err(error) = self.settle().await {
-            tracing::warn!("usage is settled at the next start because of: {error}");
+        match self.settle().await {
+            Ok(true) => {}
+            Ok(false) => {
+                let left = locked(&self.journal).unsettled().len();
+                tracing::warn!(left, "the database is slow; the rest is settled at the next start");
+            }
+            Err(error) => {
+                tracing::warn!("usage is settled at the next start because of: {error}");
+            }
         }
         let store = locked(&self.store).take();
         if let Some(store) = store {
@@ -256,12 +286,14 @@ impl AccountSync {
     async fn watch(&self) {
         let mut tick = tokio::time::interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_settled = true;
         for count in 1_u32.. {
             tick.tick().await;
             let looked = async {
                 self.refresh().await?;
-                if count % SETTLE == 0 {
-                    self.settle().await?;
+                if count % SETTLE == 0 || !is_settled {
+                    is_settled = true;
+                    is_settled = self.settle().await?;
                 }
                 self.lease().await
             };
@@ -292,11 +324,16 @@ impl AccountSync {
         }
         let known = self.directory().version();
         let first = locked(&self.state).1.is_none();
-        if !first && in_time(store.version()).await? == known {
+        self.log_unreadable();
+        let again = locked(&self.unreadable).wants(Instant::now());
+        if !first && !again && in_time(store.version()).await? == known {
             return Ok(());
         }
-        let (version, accounts) = in_time(store.accounts()).await?;
+        let AccountTable { version, mut accounts, unreadable } = in_time(store.accounts()).await?;
         let now = self.now().as_second();
+        accounts.extend(unreadable.iter().filter_map(UnreadableAccount::barred));
+        locked(&self.unreadable).on_read(unreadable, Instant::now());
+        self.log_unreadable();
         let directory = Arc::new(Directory::new(version, accounts));
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
         locked(&self.state).1 = Some(now);
@@ -306,6 +343,15 @@ impl AccountSync {
             tracing::warn!(%error, "cannot save accounts for a start without the database");
         }
         Ok(())
+    }
+
+    fn log_unreadable(&self) {
+        for line in locked(&self.unreadable).lines(Instant::now()) {
+            match line {
+                Ok(line) => tracing::info!("{line}"),
+                Err(line) => tracing::warn!("{line}"),
+            }
+        }
     }
 
     async fn store(&self) -> Result<Store, StoreError> {
@@ -320,67 +366,10 @@ impl AccountSync {
         Ok(store)
     }
 
-    async fn settle(&self) -> Result<(), StoreError> {
-        let store = self.store().await?;
-        self.hear_clock(&store).await?;
-        let (identity, totals) = {
-            let journal = locked(&self.journal);
-            (journal.identity().to_owned(), journal.unsettled())
-        };
-        if !totals.is_empty() {
-            in_time(store.settle(&identity, &totals)).await?;
-            locked(&self.journal).on_settled(&identity, &totals);
-        }
-        let (name, seen) = (self.name.clone(), self.now().as_second());
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
-        *locked(&self.relays) = in_time(store.relays()).await?;
-        Ok(())
-    }
-
     async fn hear_clock(&self, store: &Store) -> Result<(), StoreError> {
         let showed = in_time(store.clock()).await?;
         if let Some(why) = showed.and_then(|showed| self.clock.on_heard(showed)) {
             tracing::warn!("{why}");
-        }
-        Ok(())
-    }
-
-    /// Asks for more of the quotas of which little is left here.
-    async fn lease(&self) -> Result<(), StoreError> {
-        let directory = self.directory();
-        let mut wanting = Vec::new();
-        {
-            let journal = locked(&self.journal);
-            let mut leases = locked(&self.leases);
-            // periods that are over, and accounts that are gone or have no quota any more
-            leases.retain(|(account, begun), _| {
-                directory.get(*account).is_some_and(|known| known.attributes.quota.is_some())
-                    && self.begun_in(&directory, *account) == *begun
-            });
-            for ((account, begun), lease) in leases.iter_mut() {
-                let (down, up) = journal.used(*account, *begun);
-                let used = down.saturating_add(up);
-                lease.on_used(used);
-                let quota = directory.get(*account).and_then(|a| a.attributes.quota_bytes());
-                if lease.wants()
-                    && let Some(quota) = quota
-                {
-                    wanting.push((*account, *begun, (quota.as_u64(), lease.slice(), used)));
-                }
-            }
-        }
-        if wanting.is_empty() {
-            return Ok(());
-        }
-        let store = self.store().await?;
-        for (account, begun, asked) in wanting {
-            let now = self.now().as_second();
-            let grant = store.grant(&self.id, account, begun, asked, now);
-            let granted = in_time(grant).await?;
-            if let Some(lease) = locked(&self.leases).get_mut(&(account, begun)) {
-                lease.on_granted(granted);
-            }
         }
         Ok(())
     }
@@ -431,6 +420,6 @@ fn own_id(folder: &Path) -> Result<String, SyncError> {
 
 /// What the database does, or that it does not answer.
 async fn in_time<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let late = |_| Err(StoreError::Database(sqlx::Error::PoolTimedOut));
+    let late = |_| Err(StoreError::Late(PATIENCE.as_secs()));
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(late)
 }

@@ -1,0 +1,241 @@
+//! Settling of usage, and grants of quotas: in small pieces, each with a deadline of its own.
+//!
+//! A database that is slow, and not away, takes some in each round. What it took stays settled, and
+//! the next round goes on behind it, so that each account has its turn.
+
+use super::{AccountSync, in_time};
+use crate::account::AccountId;
+use crate::journal::Total;
+use crate::locked;
+use crate::store::{FleetRelay, StoreError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Totals that one statement settles.
+const LARGEST: usize = 200;
+/// A batch that took less lets the next one be larger: a quarter of the deadline.
+const QUICK: Duration = Duration::from_millis(1250);
+/// Time for a round of settling, and for one of grants: meanwhile no change of an account is seen.
+const ROUND: Duration = Duration::from_secs(10);
+
+pub(super) type Key = (AccountId, i64);
+
+/// How many totals go into the database at once, and behind which the next batch begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batches {
+    size: usize,
+    after: Option<Key>,
+}
+
+impl Default for Batches {
+    fn default() -> Self {
+        Self { size: LARGEST, after: None }
+    }
+}
+
+impl Batches {
+    fn on_settled(&mut self, last: Option<Key>, took: Duration) {
+        self.after = last;
+        if took < QUICK {
+            self.size = (2 * self.size).min(LARGEST);
+        }
+    }
+
+    fn on_late(&mut self) {
+        self.size = (self.size / 2).max(1);
+    }
+
+    /// Settles `totals` in their order by `settle` until all are settled or the round is over.
+    /// Returns whether all are. Errors: that of the database, or that it settled nothing in time.
+    async fn settle<F>(
+        &mut self,
+        totals: &[Total],
+        mut settle: impl FnMut(Vec<Total>) -> F,
+    ) -> Result<bool, StoreError>
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        let (begun, mut rest) = (Instant::now(), totals);
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(self.size.min(rest.len()));
+            let asked = Instant::now();
+            match settle(batch.to_vec()).await {
+                Ok(()) => {
+                    let last = batch.last().map(|total| (total.account, total.begun));
+                    self.on_settled(last, asked.elapsed());
+                    rest = later;
+                }
+                Err(error @ StoreError::Late(_)) => {
+                    self.on_late();
+                    if begun.elapsed() >= ROUND && rest.len() == totals.len() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if begun.elapsed() >= ROUND {
+                break;
+            }
+        }
+        Ok(rest.is_empty())
+    }
+}
+
+impl AccountSync {
+    /// Says that this relay is there, and settles usage for a round. Returns whether all is settled.
+    pub(super) async fn settle(&self) -> Result<bool, StoreError> {
+        let store = self.store().await?;
+        self.hear_clock(&store).await?;
+        // first: a relay that is silent for long loses its grants, however much there is to settle
+        let (name, seen) = (self.name.clone(), self.now().as_second());
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
+        *locked(&self.relays) = in_time(store.relays()).await?;
+        let mut batches = *locked(&self.batches);
+        let (identity, totals) = {
+            let journal = locked(&self.journal);
+            (journal.identity().to_owned(), journal.unsettled_after(batches.after))
+        };
+        let (store, identity) = (&store, identity.as_str());
+        let settled = batches.settle(&totals, |batch| async move {
+            in_time(store.settle(identity, &batch)).await?;
+            locked(&self.journal).on_settled(identity, &batch);
+            Ok(())
+        });
+        let settled = settled.await;
+        *locked(&self.batches) = batches;
+        settled
+    }
+
+    /// Asks for more of the quotas of which little is left here, for a round.
+    pub(super) async fn lease(&self) -> Result<(), StoreError> {
+        let wanting = self.wanting();
+        if wanting.is_empty() {
+            return Ok(());
+        }
+        let (store, begun) = (self.store().await?, Instant::now());
+        for (key, asked) in wanting {
+            // before its outcome: one account that is not granted in time holds up no other
+            *locked(&self.leased) = Some(key);
+            let now = self.now().as_second();
+            let granted = in_time(store.grant(&self.id, key.0, key.1, asked, now)).await?;
+            if let Some(lease) = locked(&self.leases).get_mut(&key) {
+                lease.on_granted(granted);
+            }
+            if begun.elapsed() >= ROUND {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Quotas of which little is left here, with quota, slice and what is used, in bytes; first those
+    /// behind the one that was asked for last.
+    fn wanting(&self) -> Vec<(Key, (u64, u64, u64))> {
+        let directory = self.directory();
+        let journal = locked(&self.journal);
+        let mut leases = locked(&self.leases);
+        // periods that are over, and accounts that are gone or have no quota any more
+        leases.retain(|(account, begun), _| {
+            directory.get(*account).is_some_and(|known| known.attributes.quota.is_some())
+                && self.begun_in(&directory, *account) == *begun
+        });
+        let mut wanting = Vec::new();
+        for (key, lease) in leases.iter_mut() {
+            let (down, up) = journal.used(key.0, key.1);
+            let used = down.saturating_add(up);
+            lease.on_used(used);
+            let quota = directory.get(key.0).and_then(|known| known.attributes.quota_bytes());
+            if lease.wants()
+                && let Some(quota) = quota
+            {
+                wanting.push((*key, (quota.as_u64(), lease.slice(), used)));
+            }
+        }
+        let last = *locked(&self.leased);
+        let first = wanting.partition_point(|(key, _)| Some(*key) <= last);
+        wanting.rotate_left(first);
+        wanting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::PATIENCE;
+    use std::sync::Mutex;
+
+    fn totals(count: i64) -> Vec<Total> {
+        (0..count).map(|n| Total { account: AccountId(n), begun: 0, down: 1, up: 0 }).collect()
+    }
+
+    fn late() -> Result<(), StoreError> {
+        Err(StoreError::Late(PATIENCE.as_secs()))
+    }
+
+    /// Rounds of settling, by a database that takes so long for each total. Returns how much each
+    /// round settled, or nothing where it failed.
+    async fn rounds(totals: &[Total], each: Duration, count: usize) -> Vec<Option<usize>> {
+        let (mut batches, mut rest) = (Batches::default(), totals.to_vec());
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let settled = Mutex::new(0);
+            let outcome = batches
+                .settle(&rest, |batch| {
+                    let settled = &settled;
+                    async move {
+                        let work = tokio::time::sleep(each * batch.len() as u32);
+                        if tokio::time::timeout(PATIENCE, work).await.is_err() {
+                            return late();
+                        }
+                        *locked(settled) += batch.len();
+                        Ok(())
+                    }
+                })
+                .await;
+            let settled = *locked(&settled);
+            rest.drain(..settled);
+            assert_eq!(outcome.as_ref().is_ok_and(|all| *all), rest.is_empty());
+            all.push(outcome.ok().map(|_| settled));
+        }
+        all
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_database_settles_some_in_each_round() {
+        // 1,000 totals at 20 ms each are 20 s: four times the deadline of a batch
+        let settled = rounds(&totals(1000), Duration::from_millis(20), 2).await;
+        assert_eq!(settled, [Some(600), Some(400)]);
+        // half a second each: batches are halved until they fit, and stay so
+        let settled = rounds(&totals(60), Duration::from_millis(500), 4).await;
+        assert_eq!(settled, [None, None, Some(12), Some(24)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_that_fails_ends_the_round_at_once() {
+        let (mut batches, mut asked) = (Batches::default(), 0);
+        let totals = totals(1000);
+        let failed = batches.settle(&totals, |_| {
+            asked += 1;
+            async { Err(StoreError::Database(sqlx::Error::PoolClosed)) }
+        });
+        assert!(failed.await.is_err());
+        assert_eq!(asked, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_goes_on_behind_the_last_settled_total() {
+        let (mut batches, mut asked) = (Batches::default(), 0);
+        let totals = totals(300);
+        let outcome = batches.settle(&totals, |_| {
+            asked += 1;
+            let is_first = asked == 1;
+            async move {
+                let failed = || Err(StoreError::Database(sqlx::Error::PoolClosed));
+                if is_first { Ok(()) } else { failed() }
+            }
+        });
+        assert!(outcome.await.is_err());
+        assert_eq!(batches.after, Some((AccountId(199), 0)));
+    }
+}
