@@ -18,6 +18,7 @@ use crate::settings::{Leg, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
 use ekiden_linux::sockets::outcome::Outcomes;
+use ekiden_model::dns::Asker;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -68,6 +69,8 @@ pub(crate) struct Requester<'a> {
     pub(crate) source: Option<IpAddr>,
     /// What it is opened for, where that is traced.
     pub(crate) trace: Option<&'a Trace>,
+    /// In whose share the destination's name is asked.
+    pub(crate) asker: &'a Asker,
 }
 
 /// Opens a connection along `route`. Fails with the last chain's failure, or at once with one that
@@ -106,11 +109,12 @@ async fn open_chain(
     requester: Requester<'_>,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
-    let Requester { decider, request: FlowRequest { to, client, .. }, source, trace } = requester;
+    let Requester { decider, request: FlowRequest { to, client, .. }, source, trace, asker } =
+        requester;
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
-        let from = DialFrom { leg: &route.leg, foreign: source, trace };
+        let from = DialFrom { leg: &route.leg, foreign: source, trace, asker };
         let dialed = dial(config, &to.host, to.port, from, allowed).await?;
         return Ok(UpstreamConnection::new(dialed, &route.leg, Arc::new([])));
     };

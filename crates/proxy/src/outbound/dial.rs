@@ -14,6 +14,7 @@ use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_model::connect::happy_eyeballs::{Config, FamilyAnswers, HappyEyeballs};
+use ekiden_model::dns::Asker;
 use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,12 +37,14 @@ pub(crate) struct DialFrom<'a> {
     pub(crate) foreign: Option<IpAddr>,
     /// What it is opened for, where that is traced.
     pub(crate) trace: Option<&'a Trace>,
+    /// In whose share names are asked.
+    pub(crate) asker: &'a Asker,
 }
 
 impl<'a> DialFrom<'a> {
-    /// From this machine.
+    /// From this machine, for itself.
     pub(crate) const fn leg(leg: &'a Arc<NamedLeg>) -> Self {
-        Self { leg, foreign: None, trace: None }
+        Self { leg, foreign: None, trace: None, asker: &Asker::Relay }
     }
 
     /// The address that the configuration or the client requires, and whose it is.
@@ -178,7 +181,8 @@ async fn race(
             return Event::Resolved { ipv6, answer: Ok(Vec::new()) };
         }
         let limit = config.settings.timeouts.resolve;
-        let answer = tokio::time::timeout(limit.into(), lookup(config, name, ipv6)).await;
+        let answer =
+            tokio::time::timeout(limit.into(), lookup(config, name, ipv6, from.asker)).await;
         let late = || Err(format!("no answer within {limit}"));
         Event::Resolved { ipv6, answer: answer.unwrap_or_else(|_| late()) }
     };

@@ -8,7 +8,7 @@ use ekiden_model::resources::overload::{PlaceId, Source, ample_memory};
 use ekiden_model::units::{Span, Time};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Idle clients that turn out to have sent a request, until one is closed all the same.
 const TRIES: usize = 8;
@@ -23,6 +23,8 @@ pub(crate) struct Place {
     pub(super) id: OnceLock<PlaceId>,
     /// The connection's own entry.
     entry: OnceLock<Arc<ConnectionEntry>>,
+    /// The session that idled last between two requests: its own, or one within its TLS.
+    idled: Mutex<Option<Arc<ConnectionEntry>>>,
     pub(super) evicted: AtomicBool,
     /// Bytes of the budget.
     held: AtomicU64,
@@ -36,6 +38,11 @@ impl Place {
     /// For memory of something that is no client's connection.
     pub(super) fn apart() -> Self {
         Self { apart: true, ..Self::default() }
+    }
+
+    /// A session waits for its next request.
+    pub(super) fn on_idle(&self, entry: &Arc<ConnectionEntry>) {
+        *locked(&self.idled) = Some(Arc::clone(entry));
     }
 
     pub(super) fn held(&self) -> u64 {
@@ -321,8 +328,8 @@ impl State {
 
     /// Whether it idled between two requests, and the next has arrived unread.
     fn has_asked(&self, id: PlaceId) -> bool {
-        let entry = self.sources.get(id).and_then(|place| place.entry.get());
-        entry.is_some_and(|entry| self.parked.contains_key(&entry.id) && entry.has_spoken())
+        let idled = self.sources.get(id).and_then(|place| locked(&place.idled).clone());
+        idled.is_some_and(|entry| self.parked.contains_key(&entry.id) && entry.has_spoken())
     }
 
     pub(super) fn end_place(&mut self, id: PlaceId, deferred: &mut Deferred) {

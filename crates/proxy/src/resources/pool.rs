@@ -86,6 +86,7 @@ impl Resources {
     pub(crate) fn park(self: &Arc<Self>, entry: &Arc<ConnectionEntry>, permit: &AdmissionPermit) {
         self.change(|state, deferred| {
             permit.be_silent(state);
+            permit.place.on_idle(entry);
             let leg = entry.legs[0].load(Relaxed);
             let parked = IdleConnection::Client { entry: Arc::clone(entry), leg };
             let handle = state.register.insert(clock::now(), Pool::Client(entry.id), parked);

@@ -17,6 +17,7 @@ use crate::transfer::buffered::{close_gently, write_all};
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_linux::sockets::socket;
+use ekiden_model::dns::Asker;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Span;
 use std::future::Future;
@@ -55,10 +56,20 @@ impl Session {
         }
     }
 
+    /// As whom names are asked for this client.
+    fn asker(&self, account: Option<&KnownAccount>) -> Asker {
+        match (account, &self.arrival) {
+            (Some(account), _) => Asker::Account(account.id),
+            (None, Some(arrival)) => Asker::Peer(arrival.peer().into()),
+            (None, None) => Asker::at(self.address.ip()),
+        }
+    }
+
     fn requester<'a>(
         &'a self,
         to: &'a Destination,
         account: Option<&'a KnownAccount>,
+        asker: &'a Asker,
     ) -> Requester<'a> {
         let client = self.address.ip();
         // only tunnels use the DSCP
@@ -68,7 +79,7 @@ impl Session {
         };
         let decider = self.decider(account);
         let request = FlowRequest { to, client, hops: self.hops, dscp };
-        Requester { decider, request, source: None, trace: None }
+        Requester { decider, request, source: None, trace: None, asker }
     }
 
     /// Opens the way to `to`, and applies the route's profile to the client's leg.
@@ -108,7 +119,9 @@ impl Session {
         let account = self.registration.entry.account();
         let trace = self.registration.trace();
         let trace = trace.as_deref();
-        let requester = Requester { source, trace, ..self.requester(to, account.as_deref()) };
+        let asker = self.asker(account.as_deref());
+        let requester = self.requester(to, account.as_deref(), &asker);
+        let requester = Requester { source, trace, ..requester };
         trace.inspect(|trace| trace.on_opening());
         let connection = open(&self.config, &route, requester, purpose).await?;
         // the near end of a tunnel's flow is no connection over the network

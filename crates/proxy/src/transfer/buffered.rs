@@ -5,6 +5,7 @@ use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use std::io;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// A stream read message by message. Between messages it holds no memory.
 #[derive(Debug)]
@@ -105,22 +106,20 @@ pub(crate) async fn write_all(stream: &End, mut bytes: &[u8]) -> io::Result<()> 
     stream.flush().await
 }
 
-/// After a refusal, reads and discards some of the client's bytes, so that a reset does not destroy
-/// the refusal (RFC 9112 §9.6).
+/// After the last answer, reads and discards what the client still sends, so that a reset does not destroy the answer
+/// (RFC 9112 §9.6). A client that is uploading may see it only at the end.
 pub(crate) async fn close_gently(stream: &End) {
-    const MOST: usize = 256 * 1024;
-    const LONGEST: Duration = Duration::from_secs(2);
+    const SILENCE: Duration = Duration::from_secs(2);
+    const LONGEST: Duration = Duration::from_secs(30);
     stream.finish();
     let drain = async {
-        let mut read = 0;
-        while read < MOST && stream.readable().await.is_ok() {
+        while let Ok(Ok(())) = timeout(SILENCE, stream.readable()).await {
             match with_scratch(|scratch| stream.try_read(scratch)) {
                 Ok(0) => return,
-                Ok(n) => read += n,
-                Err(error) if is_transient(&error) => {}
-                Err(_) => return,
+                Err(error) if !is_transient(&error) => return,
+                Ok(_) | Err(_) => {}
             }
         }
     };
-    let _ = tokio::time::timeout(LONGEST, drain).await;
+    let _ = timeout(LONGEST, drain).await;
 }

@@ -50,6 +50,8 @@ struct State {
     written: u64,
     /// Decrypted bytes that wait to be read.
     plain: usize,
+    /// The other side has announced its end, behind those bytes.
+    ended: bool,
     /// This direction has ended.
     finished: bool,
     aborted: bool,
@@ -107,7 +109,9 @@ impl TlsSession {
             let _ = tls.process_new_packets();
         }
         // what came with the end of the handshake
-        let plain = tls.process_new_packets().map_or(0, |seen| seen.plaintext_bytes_to_read());
+        let seen = tls.process_new_packets();
+        let (plain, ended) = seen
+            .map_or((0, false), |seen| (seen.plaintext_bytes_to_read(), seen.peer_has_closed()));
         let Handshake { records, read, written } = handshake;
         let state = State {
             tls,
@@ -116,6 +120,7 @@ impl TlsSession {
             sent: [written, 0],
             written: 0,
             plain,
+            ended,
             finished: false,
             aborted: false,
             shut: false,
@@ -163,9 +168,12 @@ impl TlsSession {
     }
 
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if locked(&self.state).plain > 0 {
+        let state = locked(&self.state);
+        // an end may have come with the last bytes, and nothing after it
+        if state.plain > 0 || state.ended {
             return Poll::Ready(Ok(()));
         }
+        drop(state);
         self.settle();
         self.carrier.poll_read_ready(cx)
     }
@@ -199,6 +207,7 @@ impl TlsSession {
             match state.tls.process_new_packets() {
                 Ok(seen) => {
                     state.plain = seen.plaintext_bytes_to_read();
+                    state.ended = seen.peer_has_closed();
                     self.count(Direction::Up, records.saturating_sub(state.plain));
                     state.bare = if state.plain > 0 { 0 } else { state.bare + records };
                     if state.bare > BARE {
@@ -306,11 +315,14 @@ impl TlsSession {
         if locked(&self.state).aborted {
             return;
         }
-        let flushed = poll_fn(|cx| self.poll_flush(cx));
-        if let Ok(Ok(())) = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, flushed).await
-            && locked(&self.state).finished
-        {
-            self.carrier.finish();
+        loop {
+            let before = locked(&self.state).sent[0];
+            let flushed = poll_fn(|cx| self.poll_flush(cx));
+            match tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, flushed).await {
+                Ok(Ok(())) if locked(&self.state).finished => return self.carrier.finish(),
+                Err(_) if locked(&self.state).sent[0] > before => {}
+                _ => return,
+            }
         }
     }
 }

@@ -76,6 +76,50 @@ async fn a_stream_that_nobody_reads_stalls_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_answer_before_the_end_of_an_upload_arrives() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let (mut client, driving) = http2_with(&shown, &relay, &h2::client::Builder::new()).await;
+    let request = asked("POST", format!("http://{}/", origin.name));
+    let (response, mut up) = client.send_request(request, false).unwrap();
+    up.send_data(vec![1; 16 << 20].into(), false).unwrap();
+    tokio::task::block_in_place(|| {
+        let mut server = origin.accept();
+        server.head();
+        server.send("HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig");
+    });
+    let mut response = response.await.unwrap();
+    assert_eq!(response.status(), 413);
+    let body = response.body_mut().data().await.unwrap().unwrap();
+    assert_eq!(body, "big");
+    driving.abort();
+    tokio::task::block_in_place(|| drop(relay));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_upload_that_nobody_takes_stalls_no_other() {
+    let (shown, [stuck, other]) = (Shown::new(), [Origin::new(), Origin::new()]);
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let (mut client, driving) = http2_with(&shown, &relay, &h2::client::Builder::new()).await;
+    let (_down, mut up, _server) = tunnel(&mut client, &stuck).await;
+    // more than the kernel's buffers take
+    up.send_data(vec![1; 64 << 20].into(), false).unwrap();
+    let moved = || relay.status().connections.iter().map(|one| one.bytes_up).sum::<u64>();
+    let mut before = u64::MAX;
+    while before != moved() {
+        before = moved();
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    let (_other_down, mut up, mut server) = tunnel(&mut client, &other).await;
+    up.send_data(vec![2; 500_000].into(), false).unwrap();
+    let mut bytes = vec![0; 500_000];
+    tokio::task::block_in_place(|| server.read_exact(&mut bytes).unwrap());
+    assert!(bytes == vec![2; 500_000]);
+    driving.abort();
+    tokio::task::block_in_place(|| drop(relay));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn answers_that_the_client_does_not_take_count_as_memory() {
     let (shown, origin) = (Shown::new(), Origin::new());
     let relay = tokio::task::block_in_place(|| shown.relay());

@@ -1,4 +1,5 @@
 //! TLS on the port of all doors.
+use crate::common::wait_until;
 use crate::common::wire::{Origin, PATIENCE, Relay, get, ok};
 use ekiden_model::units::Span;
 use ekiden_proxy::settings::{Account, Limits, Settings};
@@ -86,6 +87,53 @@ impl Client {
         self.0.conn.send_close_notify();
         self.0.flush().unwrap();
     }
+}
+
+#[test]
+fn a_client_within_tls_that_has_asked_again_keeps_its_place() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = Relay::with(|settings| {
+        shown.settings(settings);
+        // its own, and the session within
+        settings.budgets.connections = 2;
+        settings.pool.connections = 0;
+    });
+    let mut working = shown.client(&relay);
+    working.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    working.send(get(&origin, "/again", ""));
+    let mut waiting = relay.client();
+    waiting.send(get(&origin, "/", ""));
+    wait_until(|| relay.status().pressure.waiting == 1, || format!("{:?}", relay.status()));
+    server.send(ok("x"));
+    working.until("\r\n\r\nx");
+    let mut server = origin.accept();
+    assert!(server.head().starts_with("GET /again "));
+    assert_eq!(relay.status().pressure.waiting, 1);
+    server.send(ok("y"));
+    working.until("\r\n\r\ny");
+    let mut server = origin.accept();
+    server.head();
+    server.send(ok("z"));
+    waiting.until("\r\n\r\nz");
+}
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_goes_on() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = shown.relay();
+    let mut client = shown.client(&relay);
+    let name = &origin.name;
+    client.send(format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+    client.until("\r\n\r\n");
+    let mut server = origin.accept();
+    // one segment
+    client.0.conn.writer().write_all(b"last").unwrap();
+    client.finish();
+    assert_eq!(server.until_end(), "last");
+    server.send("answer");
+    client.until("answer");
 }
 
 #[test]

@@ -116,6 +116,7 @@ pub(crate) fn handle(
         shared: Arc::clone(&config.shared),
         servers: Arc::clone(&config.name_servers),
         asker: asker.clone(),
+        around_tunnels: matches!(asker, Asker::Peer(_)),
     };
     match names.resolve(&question.question) {
         Resolved::Now(outcome) => {

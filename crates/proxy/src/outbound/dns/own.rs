@@ -1,4 +1,4 @@
-//! Names that this relay itself connects to.
+//! Names that this relay connects to, for itself and for its clients.
 
 use super::resolve::{Names, Resolved};
 use crate::runtime::RuntimeConfig;
@@ -8,12 +8,13 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The addresses of one family, possibly none, by the servers of the configuration however they are asked. Fails in
-/// words: no such name, no answer.
+/// The addresses of one family, possibly none, by the servers of the configuration however they are asked, in the share
+/// of `asker`. Fails in words: no such name, no answer.
 pub(crate) async fn lookup(
     config: &RuntimeConfig,
     name: &str,
     ipv6: bool,
+    asker: &Asker,
 ) -> Result<Vec<IpAddr>, String> {
     let known = |found: &Result<Vec<IpAddr>, String>| !matches!(found, Ok(list) if list.is_empty());
     if config.name_servers.are_plain() {
@@ -30,7 +31,8 @@ pub(crate) async fn lookup(
     let names = Names {
         shared: Arc::clone(&config.shared),
         servers: Arc::clone(&config.name_servers),
-        asker: Asker::Relay,
+        asker: asker.clone(),
+        around_tunnels: false,
     };
     let outcome = match names.resolve(&question) {
         Resolved::Now(outcome) => outcome,

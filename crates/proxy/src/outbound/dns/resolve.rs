@@ -32,8 +32,10 @@ pub(crate) enum Resolved {
 pub(crate) struct Names {
     pub(crate) shared: Arc<Shared>,
     pub(crate) servers: Arc<NameServers>,
-    /// Whose the question is. For a peer no server through a tunnel is asked.
+    /// Whose the question is.
     pub(crate) asker: Asker,
+    /// No server through a tunnel is asked: a peer asks.
+    pub(crate) around_tunnels: bool,
 }
 
 enum Begun {
@@ -97,7 +99,7 @@ impl Names {
         }
         let mut key = question.key();
         // two relays that ask each other must not wait for each other
-        if self.is_for_peer() && self.servers.uses_tunnels() {
+        if self.around_tunnels && self.servers.uses_tunnels() {
             key.push(1);
         }
         let (mut waiting, mut stopped) = (None, None);
@@ -127,10 +129,6 @@ impl Names {
             (Decision::Wait { .. }, Some(waiting)) => Begun::Waiting(waiting),
             (Decision::Wait { .. }, None) => Begun::Now(Outcome::Failed),
         }
-    }
-
-    const fn is_for_peer(&self) -> bool {
-        matches!(self.asker, Asker::Peer(_))
     }
 }
 
@@ -185,9 +183,8 @@ struct Asking {
 
 impl Asking {
     async fn run(mut self, question: Question, mut stopped: oneshot::Receiver<Infallible>) {
-        let for_peer = self.names.is_for_peer();
-        let Names { shared, servers, .. } = self.names.clone();
-        let mut asking = Box::pin(ask(&shared, &servers, &question, for_peer));
+        let Names { shared, servers, around_tunnels, .. } = self.names.clone();
+        let mut asking = Box::pin(ask(&shared, &servers, &question, around_tunnels));
         let answered = loop {
             let now = clock::now();
             let look = locked(&shared.dns.answers).deadline().min(now + LOOKS);

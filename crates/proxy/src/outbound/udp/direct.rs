@@ -17,6 +17,7 @@ use crate::transfer::budget::ReservedMemory;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use ekiden_linux::host::clock;
+use ekiden_model::dns::Asker;
 use ekiden_model::units::{Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -128,7 +129,7 @@ impl DirectSockets {
             Host::Address(address) => return self.check_address(route, to, *address),
             Host::Name(name) => name,
         };
-        let addresses = resolve(&self.config, name).await?;
+        let addresses = resolve(&self.config, name, &self.client.asker()).await?;
         let mut first = None;
         for (nth, address) in addresses.iter().enumerate() {
             match self.check_address(route, to, *address) {
@@ -203,8 +204,9 @@ impl DirectSockets {
         let memory = self.config.shared.transfer.reserve(payload.len()).ok_or_else(busy)?;
         let (config, to, payload) = (Arc::clone(&self.config), to.clone(), payload.to_vec());
         let (name, route) = (name.to_owned(), Arc::clone(route));
+        let asker = self.client.asker();
         self.asked.spawn(async move {
-            let addresses = resolve(&config, &name).await;
+            let addresses = resolve(&config, &name, &asker).await;
             Resolution { route, to, addresses, payload, _memory: memory }
         });
         Ok(())
@@ -328,11 +330,15 @@ impl DirectSockets {
 }
 
 /// A name's addresses, the preferred family first; never none.
-async fn resolve(config: &RuntimeConfig, name: &str) -> Result<Vec<IpAddr>, Failure> {
+async fn resolve(
+    config: &RuntimeConfig,
+    name: &str,
+    asker: &Asker,
+) -> Result<Vec<IpAddr>, Failure> {
     let (want_v6, want_v4) = config.resolver.families();
     let look = |ipv6: bool, wanted: bool| async move {
         match wanted {
-            true => lookup(config, name, ipv6).await,
+            true => lookup(config, name, ipv6, asker).await,
             false => Ok(Vec::new()),
         }
     };

@@ -9,6 +9,7 @@ use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
+use ekiden_model::dns::Asker;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -19,6 +20,17 @@ pub(crate) enum DatagramOwner {
 }
 
 impl DatagramOwner {
+    /// As whom names are asked.
+    pub(crate) fn asker(&self) -> Asker {
+        match self {
+            Self::Client(_, Some(account)) | Self::Peer(_, Some(account)) => {
+                Asker::Account(account.id)
+            }
+            Self::Client(address, None) => Asker::at(*address),
+            Self::Peer(name, None) => Asker::Peer(name.as_str().into()),
+        }
+    }
+
     pub(crate) fn decider<'a>(&'a self, config: &'a RuntimeConfig) -> Decider<'a> {
         match self {
             Self::Client(address, account) => {

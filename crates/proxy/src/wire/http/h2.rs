@@ -1,6 +1,6 @@
 //! Heads between HTTP/2 and HTTP/1.1.
 
-use super::fields;
+use super::fields::{self, write_one};
 use super::head::{Response, is_token};
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
@@ -16,7 +16,7 @@ pub fn protocol(parts: &http::request::Parts) -> Option<&str> {
 /// The request in HTTP/1.1, if that can express it, and whether its body follows in chunks. `ended`: it
 /// has no body. An extended CONNECT is a request to upgrade (RFC 8441 §5), if it
 /// comes as `https`.
-pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(String, bool)> {
+pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(Vec<u8>, bool)> {
     let authority = parts.uri.authority()?.as_str();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let protocol = protocol(parts);
@@ -33,33 +33,34 @@ pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(String
             (method.as_str(), format!("{}://{authority}{path}", parts.uri.scheme_str()?))
         }
     };
-    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n");
+    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n").into_bytes();
     let mut cookies = Vec::new();
     for (name, value) in &parts.headers {
-        let value = value.to_str().ok()?;
+        // beyond ASCII, too (RFC 9110 §5.5)
+        let value = value.as_bytes();
         // RFC 9113 §8.2.2, and §8.2.3 for cookies, which may come in parts
         match name.as_str() {
             "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
             | "upgrade" | "te" => {}
             "cookie" => cookies.push(value),
-            name => head.push_str(&format!("{name}: {value}\r\n")),
+            name => write_one(&mut head, name, value),
         }
     }
     if !cookies.is_empty() {
-        head.push_str(&format!("cookie: {}\r\n", cookies.join("; ")));
+        write_one(&mut head, "cookie", &cookies.join(&b"; "[..]));
     }
     if parts.method == Method::CONNECT {
         if let Some(protocol) = protocol {
-            head.push_str(&format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n"));
+            head.extend(format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n").bytes());
         }
-        head.push_str("\r\n");
+        head.extend(b"\r\n");
         return Some((head, false));
     }
     let chunks = !ended && !parts.headers.contains_key(header::CONTENT_LENGTH);
     if chunks {
-        head.push_str("Transfer-Encoding: chunked\r\n");
+        head.extend(b"Transfer-Encoding: chunked\r\n");
     }
-    head.push_str("Connection: close\r\n\r\n");
+    head.extend(b"Connection: close\r\n\r\n");
     Some((head, chunks))
 }
 
@@ -174,7 +175,7 @@ mod tests {
             "GET https://relay.example{path} HTTP/1.1\r\nHost: relay.example\r\ncapsule-protocol: ?1\r\n\
              Connection: Upgrade\r\nUpgrade: connect-udp\r\n\r\n"
         );
-        assert_eq!(asked("https", CONNECT_UDP), Some((text, false)));
+        assert_eq!(asked("https", CONNECT_UDP), Some((text.into_bytes(), false)));
         assert_eq!(asked("http", CONNECT_UDP), None);
         assert_eq!(asked("https", "a\r\nb: c"), None);
     }
@@ -183,16 +184,22 @@ mod tests {
     fn translates_requests_to_http_1() {
         let connect = parts("CONNECT", "a.example:443", &[("proxy-authorization", "Basic QQ==")]);
         let text = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nproxy-authorization: Basic QQ==\r\n\r\n";
-        assert_eq!(request_head(&connect, false), Some((text.to_owned(), false)));
+        assert_eq!(request_head(&connect, false), Some((text.into(), false)));
         let fields = [("cookie", "a=1"), ("te", "trailers"), ("cookie", "b=2")];
         let post = parts("POST", "http://a.example/x?y", &fields);
         let (head, chunks) = request_head(&post, false).unwrap();
+        let head = String::from_utf8(head).unwrap();
         assert!(
             chunks && head.starts_with("POST http://a.example/x?y HTTP/1.1\r\nHost: a.example\r\n")
         );
         assert!(head.contains("\r\ncookie: a=1; b=2\r\n") && !head.contains("te:"), "{head}");
         let known = parts("POST", "http://a.example/", &[("content-length", "3")]);
         assert!(!request_head(&known, false).unwrap().1);
+        let value = http::HeaderValue::from_bytes(b"caf\xe9").unwrap();
+        let mut foreign = parts("GET", "http://a.example/", &[]);
+        foreign.headers.insert("x", value);
+        let head = request_head(&foreign, true).unwrap().0;
+        assert!(head.windows(11).any(|part| part == b"\r\nx: caf\xe9\r\n"));
         assert!(!request_head(&parts("GET", "http://a.example/", &[]), true).unwrap().1);
         assert_eq!(request_head(&parts("GET", "/x", &[]), true), None);
     }

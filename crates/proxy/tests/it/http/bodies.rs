@@ -8,6 +8,19 @@ use std::thread;
 use std::time::Duration;
 
 #[test]
+fn an_early_answer_reaches_a_client_that_is_still_sending() {
+    const LENGTH: usize = 20_000_000;
+    let relay = Relay::new();
+    let mut client = relay.client();
+    client.send(format!(
+        "POST http://192.0.2.1/ HTTP/1.1\r\nHost: 192.0.2.1\r\nContent-Length: {LENGTH}\r\n\r\n"
+    ));
+    client.send("b".repeat(LENGTH));
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+}
+
+#[test]
 fn chunks_both_ways_with_trailers() {
     let (relay, origin) = (Relay::new(), Origin::new());
     let mut client = relay.client();

@@ -2,8 +2,9 @@
 
 use super::server::*;
 use super::{code, dns, relay};
+use crate::harness::{loopback, wait_for};
 use bytes::Bytes;
-use ekiden_proxy::settings::DnsServer;
+use ekiden_proxy::settings::{DnsServer, Family};
 use ekiden_testkit::Authority;
 use h2::server::SendResponse;
 use hickory_resolver::proto::op::{Message, ResponseCode};
@@ -11,11 +12,14 @@ use hickory_resolver::proto::rr::RecordType;
 use http::{Request, Response};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use socket2::{Domain, Socket, Type};
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 const MEDIA_TYPE: &str = "application/dns-message";
@@ -29,6 +33,8 @@ struct HttpsServer {
     authorities: PathBuf,
     connections: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// Opens for names that are held.
+    gate: Arc<Semaphore>,
 }
 
 impl HttpsServer {
@@ -50,15 +56,17 @@ impl HttpsServer {
             config.alpn_protocols = vec![protocol.to_vec()];
         }
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = std::net::TcpListener::bind(crate::harness::loopback(0)).unwrap();
+        let listener = std::net::TcpListener::bind(loopback(0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let server = Self {
             at: listener.local_addr().unwrap(),
             authorities: authority.file,
             connections: Arc::default(),
             seen: Arc::default(),
+            gate: Arc::new(Semaphore::new(0)),
         };
         let (connections, seen) = (Arc::clone(&server.connections), Arc::clone(&server.seen));
+        let gate = Arc::clone(&server.gate);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         std::thread::spawn(move || {
             runtime.block_on(async move {
@@ -66,7 +74,7 @@ impl HttpsServer {
                 while let Ok((stream, _)) = listener.accept().await {
                     connections.fetch_add(1, Relaxed);
                     let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
-                    tokio::spawn(serve(acceptor, stream, seen));
+                    tokio::spawn(serve(acceptor, stream, seen, Arc::clone(&gate)));
                 }
             });
         });
@@ -78,7 +86,13 @@ impl HttpsServer {
     }
 }
 
-async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: Arc<Mutex<Vec<Seen>>>) {
+async fn serve(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    gate: Arc<Semaphore>,
+) {
+    let mut unanswered = Vec::new();
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let Ok(mut connection) = h2::server::handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
@@ -100,12 +114,24 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: Arc<Mutex<Vec<See
         if name.starts_with("gone") && again < 2 {
             return;
         }
-        answer(&query, &name, respond);
+        let kind = name.split('.').nth(1).unwrap_or_default();
+        match kind {
+            "slow" => unanswered.push(respond),
+            "held" => {
+                let gate = Arc::clone(&gate);
+                tokio::spawn(async move {
+                    gate.acquire().await.unwrap().forget();
+                    answer(&query, &name, respond);
+                });
+            }
+            _ => answer(&query, &name, respond),
+        }
     }
 }
 
 fn answer(query: &Message, name: &str, mut respond: SendResponse<Bytes>) {
-    let fine = addresses(query, &["192.0.2.7"], 60).remove(0);
+    let here = if name.starts_with("here") { "127.0.0.1" } else { "192.0.2.7" };
+    let fine = addresses(query, &[here], 60).remove(0);
     let (status, media, body) = match name.split('.').next().unwrap() {
         "busy" => (503, MEDIA_TYPE, fine),
         "html" => (200, "text/html", fine),
@@ -190,4 +216,41 @@ fn a_server_must_have_its_name_and_speak_http_2() {
         assert!(error.contains(why), "{error}");
         assert!(server.seen.lock().unwrap().is_empty());
     }
+}
+
+#[test]
+fn destinations_in_a_slow_zone_of_one_client_take_no_name_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = HttpsServer::start(folder.path(), b"h2");
+    let ca = server.authorities.clone();
+    let (relay, _) = relay(server.setting("dns.example"), |dns| {
+        dns.authorities = Some(ca);
+        dns.prefer = Family::Ipv4Only;
+    });
+    let listener = std::net::TcpListener::bind(loopback(0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = |from: [u8; 4], name: String| {
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        client.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        client.connect(&relay.address.into()).unwrap();
+        let mut client = std::net::TcpStream::from(client);
+        write!(client, "CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n").unwrap();
+        client
+    };
+    let mut other = connect([127, 0, 0, 2], "here.held.example".to_owned());
+    wait_for("its question", || dns(&relay).asked == 1);
+    let _all: Vec<_> = (0..600)
+        .map(|n| {
+            let client = connect([127, 0, 0, 1], format!("n{n}.slow.example"));
+            // none is lost in a queue of the kernel
+            if n % 50 == 49 {
+                wait_for("the questions before", || dns(&relay).asked > n);
+            }
+            client
+        })
+        .collect();
+    server.gate.add_permits(1);
+    let mut answer = [0; 12];
+    other.read_exact(&mut answer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 200");
 }

@@ -4,6 +4,7 @@
 mod counted;
 mod frames;
 mod read_limit;
+mod slow;
 mod stream;
 
 use crate::inbound::http::plan::head_limits;
@@ -19,6 +20,7 @@ use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{Method, Request};
 use read_limit::{Allowance, ReadLimit};
+use slow::SlowStreams;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,6 +45,7 @@ const READ_WHILE_SHORT: usize = 1024;
 enum NextStep<T> {
     Accepted(T),
     Look,
+    Window,
     End,
 }
 
@@ -79,6 +82,7 @@ where
     let Ok(connection) = tokio::time::timeout(limit, handshake).await else { return Ok(()) };
     let mut connection = connection?;
     let mut streams = JoinSet::new();
+    let slow = Arc::new(SlowStreams::default());
     let mut stopping = session.stopping.clone();
     let (mut asked_to_end, mut wide) = (false, false);
     loop {
@@ -86,6 +90,7 @@ where
         let next = tokio::select! {
             accepted = poll_fn(|cx| poll_request(session, &mut connection, &mut allowance, &mut paid, cx)) => NextStep::Accepted(accepted),
             Some(_) = streams.join_next() => NextStep::Look,
+            () = slow.changed(), if wide => NextStep::Window,
             () = idle, if streams.is_empty() => NextStep::End,
             _ = stopping.wait_for(|stopping| *stopping), if !asked_to_end => NextStep::End,
         };
@@ -103,9 +108,13 @@ where
                     connection.set_target_window_size(WINDOW);
                     wide = true;
                 }
-                begin(session, name.clone(), (request, respond), &framing, &mut streams).await;
+                let of = (name.clone(), &framing, &slow);
+                begin(session, of, (request, respond), &mut streams).await;
             }
             NextStep::Look => {}
+            NextStep::Window => {
+                connection.set_target_window_size(WINDOW.saturating_mul(1 + slow.count()));
+            }
             // it had as long again to end by itself
             NextStep::End if asked_to_end => return Ok(()),
             NextStep::End => {
@@ -151,9 +160,8 @@ where
 
 async fn begin(
     session: &Session,
-    name: Option<Arc<str>>,
+    (name, framing, slow): (Option<Arc<str>>, &Arc<Framing>, &Arc<SlowStreams>),
     (request, mut respond): Asked,
-    framing: &Arc<Framing>,
     streams: &mut JoinSet<()>,
 ) {
     let (parts, body) = request.into_parts();
@@ -180,7 +188,9 @@ async fn begin(
     let leg = &session.config.client_leg.leg;
     let patience = [leg.half_closed_timeout, leg.idle_timeout];
     let inside = End::Pipe(Arc::new(inside));
-    let mut stream = H2Stream::new(inside, (method, tunnel), head_limits(session), patience, held);
+    let slow = Arc::clone(slow);
+    let limits = head_limits(session);
+    let mut stream = H2Stream::new(inside, (method, tunnel), limits, patience, held, slow);
     streams.spawn(async move {
         match stream.carry(head, chunks, body, &mut respond).await {
             Ok(()) => stream.set_whole(),

@@ -1,5 +1,7 @@
 //! A stream of HTTP/2: its head and body to a session of HTTP/1.1, and the answer back.
 
+use super::WINDOW;
+use super::slow::{STALLED, SlowStreams};
 use crate::resources::HeldMemory;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::transfer::end::End;
@@ -71,6 +73,7 @@ pub(super) struct H2Stream {
     /// What counts for a frame, and whose turn it is to have it.
     frame: Arc<HeldMemory>,
     turn: Arc<Semaphore>,
+    slow: Arc<SlowStreams>,
     /// Data frames from the client so far.
     sent: AtomicU64,
     whole: AtomicBool,
@@ -86,6 +89,14 @@ impl Drop for H2Stream {
 }
 
 pub(super) struct StreamBroken;
+
+/// How the client's direction ended early.
+enum UploadEnd {
+    /// The client's stream broke.
+    Client,
+    /// The session takes no more. Its answer may have come.
+    Session,
+}
 
 impl From<h2::Error> for StreamBroken {
     fn from(_: h2::Error) -> Self {
@@ -108,11 +119,25 @@ impl H2Stream {
         limits: Limits,
         patience: [Span; 2],
         mut held: HeldMemory,
+        slow: Arc<SlowStreams>,
     ) -> Self {
         let [silence, patience] = patience;
         let (sent, whole) = (AtomicU64::new(0), AtomicBool::new(false));
         let (frame, turn) = (Arc::new(held.split(FRAME)), Arc::new(Semaphore::new(1)));
-        Self { inside, method, tunnel, limits, silence, patience, held, frame, turn, sent, whole }
+        Self {
+            inside,
+            method,
+            tunnel,
+            limits,
+            silence,
+            patience,
+            held,
+            frame,
+            turn,
+            slow,
+            sent,
+            whole,
+        }
     }
 
     /// All of it was carried.
@@ -123,12 +148,12 @@ impl H2Stream {
     /// `chunks`: the body follows in chunks.
     pub(super) async fn carry(
         &mut self,
-        head: String,
+        head: Vec<u8>,
         chunks: bool,
         body: RecvStream,
         respond: &mut SendResponse<Bytes>,
     ) -> Result<(), StreamBroken> {
-        write_all(&self.inside, head.as_bytes()).await?;
+        write_all(&self.inside, &head).await?;
         drop(head);
         // less is always granted
         self.held.resize(PIPE).await;
@@ -147,7 +172,10 @@ impl H2Stream {
         let mut sent = false;
         loop {
             tokio::select! {
-                up = &mut up, if !sent => { up?; sent = true; }
+                up = &mut up, if !sent => match up {
+                    Ok(()) | Err(UploadEnd::Session) => sent = true,
+                    Err(UploadEnd::Client) => return Err(StreamBroken),
+                },
                 // the answer may come before the whole request is sent
                 down = &mut down => {
                     down?;
@@ -163,37 +191,49 @@ impl H2Stream {
         loop {
             let before = self.sent.load(Relaxed);
             match tokio::time::timeout(self.silence.into(), &mut up).await {
-                Ok(up) => return up,
+                Ok(up) => return up.map_err(|_| StreamBroken),
                 Err(_) if self.sent.load(Relaxed) == before => return Err(StreamBroken),
                 Err(_) => {}
             }
         }
     }
 
-    async fn up(&self, mut body: RecvStream, chunks: bool) -> Result<(), StreamBroken> {
+    async fn up(&self, mut body: RecvStream, chunks: bool) -> Result<(), UploadEnd> {
         while let Some(data) = body.data().await {
-            let data = data?;
+            let data = data.map_err(|_| UploadEnd::Client)?;
             if data.is_empty() {
                 continue;
             }
             if chunks {
                 let size = format!("{:x}\r\n", data.len());
-                write_all(&self.inside, size.as_bytes()).await?;
+                self.write(size.as_bytes()).await?;
             }
-            write_all(&self.inside, &data).await?;
+            self.write(&data).await?;
             if chunks {
-                write_all(&self.inside, b"\r\n").await?;
+                self.write(b"\r\n").await?;
             }
             self.sent.fetch_add(1, Relaxed);
-            body.flow_control().release_capacity(data.len())?;
+            let released = body.flow_control().release_capacity(data.len());
+            released.map_err(|_| UploadEnd::Client)?;
         }
         if chunks {
-            write_all(&self.inside, b"0\r\n\r\n").await?;
+            self.write(b"0\r\n\r\n").await?;
         }
         if self.tunnel != Tunnel::None {
             self.inside.finish();
         }
         Ok(())
+    }
+
+    /// Writes a part of the body. While nobody takes it, other streams do not wait for that.
+    async fn write(&self, data: &[u8]) -> Result<(), UploadEnd> {
+        let mut writing = std::pin::pin!(write_all(&self.inside, data));
+        if let Ok(written) = tokio::time::timeout(STALLED, &mut writing).await {
+            return written.map_err(|_| UploadEnd::Session);
+        }
+        let window = self.held.beside_if_free(WINDOW as usize);
+        let _slow = window.map(|window| self.slow.begin(window));
+        writing.await.map_err(|_| UploadEnd::Session)
     }
 
     async fn down(&self, respond: &mut SendResponse<Bytes>) -> Result<(), StreamBroken> {
