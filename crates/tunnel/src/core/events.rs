@@ -66,6 +66,13 @@ pub enum Event {
         /// Writers wait for it.
         used_up: bool,
     },
+    /// Flows were reset because the peer had taken too little of them for too long after their owners left.
+    OrphansReset {
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        /// How many since the last event, at least 1.
+        flows: u64,
+    },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
 }
@@ -165,6 +172,10 @@ pub struct Snapshot {
     /// Bytes received that were decoded from the peer's repair packets.
     pub repaired_bytes: u64,
     pub flows: usize,
+    /// Of those, the ones that nobody here has any more, with bytes that the peer has not taken.
+    pub orphans: usize,
+    /// How many of these were reset because the peer took too little for too long.
+    pub orphans_reset: u64,
     /// The largest IP packet that both lanes send, bytes; of a lane that is not connected nothing is known. It bounds
     /// coded packets, which may go by either lane.
     pub mtu: u16,

@@ -44,7 +44,7 @@ pub(super) struct Flow {
     pub(super) packets: Packets,
     /// Where its packets are coded.
     pub(super) coding: Option<Box<Coding>>,
-    /// Nobody here has it any more; it goes once all is sent.
+    /// Nobody here has it any more; it goes once all is sent, or the peer takes nothing for long.
     pub(super) left: bool,
 }
 
@@ -85,8 +85,9 @@ pub(super) struct Sending {
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
     pub(super) recovery: Recovery<Bytes>,
-    /// The limit that the peer was granted.
+    /// The limit that the peer was granted, and when.
     pub(super) granted: u64,
+    pub(super) granted_at: Time,
     /// How it ends, and after how many bytes.
     pub(super) end: Option<(u64, End)>,
     pub(super) ended: bool,
@@ -113,7 +114,12 @@ impl Flow {
             lane: Lane::Interactive,
             bursts: Bursts::hinted(now, hint),
             sending: Sending { limit, last: now, ..Sending::default() },
-            receiving: Receiving { granted, taken_at: now, ..Receiving::default() },
+            receiving: Receiving {
+                granted,
+                granted_at: now,
+                taken_at: now,
+                ..Receiving::default()
+            },
             packets: Packets::default(),
             coding,
             left: false,
@@ -159,6 +165,11 @@ impl Flow {
 }
 
 impl Receiving {
+    /// The peer broke it off.
+    pub(super) const fn is_reset(&self) -> bool {
+        matches!(self.end, Some((_, End::Reset(..))))
+    }
+
     /// Whether bytes or the end can be read.
     pub(super) fn is_readable(&self) -> bool {
         let at_end = |(offset, _): &(u64, End)| self.assembly.complete() >= *offset;

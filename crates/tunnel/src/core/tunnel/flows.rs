@@ -9,10 +9,13 @@ use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Opening};
 use bytes::Bytes;
 use ekiden_model::resources::send_queue::SendQueue;
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 
 /// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
 const MOST_GIVEN_UP: usize = 8_192;
+/// A reader whose peer has used up its credit grants more at least so often, however little it has read. An Ekiden peer
+/// resets what its owner left behind where nothing is granted for a minute.
+const GRANT_AFTER: Span = Span::from_secs(5);
 /// Flows that an account may have, for each that is free.
 const ALPHA: usize = 4;
 
@@ -148,11 +151,14 @@ impl Tunnel {
         if let Some(bytes) = receiving.assembly.take() {
             receiving.taken_at = now;
             let taken = receiving.assembly.taken();
-            let grant = (receiving.granted - taken < window / 2 + window / 4)
+            // a slow reader's peer that waits for credit sees that it goes on
+            let is_used_up = receiving.assembly.reaches() >= receiving.granted;
+            let is_late = is_used_up && now.since(receiving.granted_at) >= GRANT_AFTER;
+            let grant = (is_late || receiving.granted - taken < window / 2 + window / 4)
                 .then_some(taken + window)
                 .filter(|grant| *grant > receiving.granted);
             if let Some(limit) = grant {
-                receiving.granted = limit;
+                (receiving.granted, receiving.granted_at) = (limit, now);
                 if let Some((lane, control)) = self.control() {
                     lane.write(control, Frame::Credit { flow: id, limit }.to_bytes());
                 }
@@ -195,20 +201,11 @@ impl Tunnel {
         self.flows.get(&id).map_or_else(lost, |flow| flow.answer.clone())
     }
 
-    pub(in crate::core) fn leave(&mut self, id: u64) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        flow.left = true;
-        // a break that came after the end, which nobody will read
-        if matches!(flow.receiving.end, Some((_, End::Reset(..)))) && flow.sending.ended {
-            self.give_up(id);
-        }
-    }
-
     /// Abandons a flow: waiting bytes are discarded, and the peer is informed.
     pub(in crate::core) fn abort(&mut self, now: Time, id: u64, reason: Reason, words: String) {
         let Some(flow) = self.flows.get(&id) else { return };
         let refused = matches!(flow.answer, Some(Err(_)));
-        let broken = matches!(flow.receiving.end, Some((_, End::Reset(..))));
+        let broken = flow.receiving.is_reset();
         if !(flow.sending.ended && (refused || broken)) {
             let last = Frame::Reset { offset: flow.sending.sent, reason, words };
             self.write_last(now, id, &last);

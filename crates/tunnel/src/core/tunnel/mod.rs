@@ -5,6 +5,7 @@ mod copies;
 mod credit;
 pub(crate) mod flow_api;
 mod flows;
+mod orphans;
 mod packets;
 pub(super) mod peer_memory;
 mod probes;
@@ -25,6 +26,7 @@ use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use orphans::Orphans;
 use peer_memory::{Shortage, TunnelMemory};
 use probes::Probes;
 use quinn_proto::StreamId;
@@ -74,6 +76,8 @@ pub(super) struct Tunnel {
     accounts: BTreeMap<Bytes, (Account, usize)>,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
+    /// Flows that nobody here has any more, with bytes that wait.
+    orphans: Orphans,
     /// Flows given up here of which it is not known yet how much the peer sent.
     given_up: BTreeMap<u64, GivenUp>,
     next_flow: u64,
@@ -167,6 +171,7 @@ impl Tunnel {
             accounts: BTreeMap::new(),
             flows: BTreeMap::new(),
             turns: HashMap::new(),
+            orphans: Orphans::default(),
             given_up: BTreeMap::new(),
             next_flow: if opener { 2 } else { 1 },
             peer_next: if opener { 1 } else { 2 },
@@ -266,7 +271,7 @@ impl Tunnel {
     pub(super) fn snapshot(&self) -> Snapshot {
         let lane = self.lanes.iter().flatten().find(|lane| lane.connected);
         let hold = self.hold.snapshot();
-        let scheduler = self.scheduler.snapshot();
+        let (orphans, orphans_reset) = self.orphans.counts();
         Snapshot {
             tunnel: self.id,
             peer: self.peer,
@@ -290,7 +295,7 @@ impl Tunnel {
             wire_bytes: self.counts.wire,
             in_flight: self.in_flight,
             waiting: self.flows.values().map(|flow| flow.queue().bytes).sum(),
-            sent: scheduler.sent.iter().sum(),
+            sent: self.scheduler.sent(),
             received: self.counts.taken,
             held: self.held,
             copies: self.counts.copies,
@@ -300,6 +305,8 @@ impl Tunnel {
             repair_bytes: self.counts.repair_bytes,
             repaired_bytes: self.counts.repaired,
             flows: self.flows.len(),
+            orphans,
+            orphans_reset,
             mtu: self.smallest_mtu(),
         }
     }

@@ -334,7 +334,8 @@ impl Tunnel {
             let left = flow.left;
             self.stop_sending(now, id);
             if left {
-                return self.give_up(id);
+                self.give_up(id);
+                return self.changed(id);
             }
         }
         self.changed(id);

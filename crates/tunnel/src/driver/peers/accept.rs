@@ -47,6 +47,9 @@ impl Inner {
                 Event::SendMemory { peer, used_up, .. } => {
                     self.on_send_memory(peer, used_up, own);
                 }
+                Event::OrphansReset { peer, flows, .. } => {
+                    self.on_orphans_reset(peer, flows, own);
+                }
                 Event::Flow(_) => {}
             }
         }
@@ -171,6 +174,14 @@ impl Inner {
                 true => tracing::warn!(%peer, left_out, "bytes that wait for the tunnel have used up their memory for 10 s: clients wait"),
                 false => tracing::info!(%peer, left_out, "half of the memory for bytes that wait for the tunnel is free again"),
             }
+        });
+    }
+
+    fn on_orphans_reset(&self, peer: Fingerprint, flows: u64, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            let Some(left_out) = known.log_line() else { return };
+            let peer = &known.peer.name;
+            tracing::warn!(%peer, flows, left_out, "flows reset: their connections ended, and the peer took too little of the rest for too long");
         });
     }
 
