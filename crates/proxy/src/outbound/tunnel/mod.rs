@@ -283,6 +283,8 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             bytes_repairs: number(|seen| seen.repair_bytes),
             bytes_repaired: number(|seen| seen.repaired_bytes),
             flows: number(|seen| seen.flows as u64),
+            orphans: number(|seen| seen.orphans as u64),
+            orphans_reset: number(|seen| seen.orphans_reset),
             mtu: number(|seen| seen.mtu.into()),
             pacing_error_p50_us: status.pacing.percentile(50).map(micros),
             pacing_error_p99_us: status.pacing.percentile(99).map(micros),

@@ -79,7 +79,7 @@ fn a_flow_without_an_owner_of_which_the_peer_takes_nothing_ends() {
     }
 }
 
-/// Two kilobytes a second: its peer reads on, for longer than a flow without progress lasts.
+/// 700 bytes a second: a quarter of the smallest window takes longer than a flow without progress lasts.
 #[test]
 fn a_flow_without_an_owner_whose_peer_reads_slowly_is_sent_whole() {
     let mut network = network();
@@ -90,7 +90,7 @@ fn a_flow_without_an_owner_whose_peer_reads_slowly_is_sent_whole() {
     while read.len() < written {
         let state = network.ends[FAR].read(network.now, there);
         let Read::Bytes(bytes) = state else { panic!("{state:?} after {}", read.len()) };
-        network.run_for(Span::from_millis(bytes.len() as u64 / 2));
+        network.run_for(Span::from_millis(bytes.len() as u64 * 10 / 7));
         read.extend_from_slice(&bytes);
     }
     assert!(network.now.since(begun) > PATIENCE + PATIENCE);
@@ -101,26 +101,26 @@ fn a_flow_without_an_owner_whose_peer_reads_slowly_is_sent_whole() {
     network.ends.iter().for_each(Endpoint::assert_balanced);
 }
 
-/// A line of 100 kbit/s and 40 flows: each waits longer for its turns than one without progress lasts.
+/// A line of 100 kbit/s and 300 flows: the last waits longer for its turn than one without progress lasts.
 #[test]
 fn a_flow_without_an_owner_that_waits_for_its_turn_is_sent_whole() {
     let mut network = Network::up(&Path { rates: [0.1, 0.1], ..Path::default() });
     network.run_for(Span::from_secs(1));
-    let flows: Vec<FlowId> = (1..=40).map(|port| network.flow(port)).collect();
-    network.settle(5_000);
-    network.run_for(Span::from_secs(3));
+    let flows: Vec<FlowId> = (1..=300).map(|port| network.flow(port)).collect();
+    network.settle(20_000);
+    network.run_for(Span::from_secs(10));
     for flow in &flows {
         let there = network.twin(*flow, FAR);
         network.ends[FAR].finish(network.now, there, End::Fin);
-        network.ends[NEAR].write(network.now, *flow, pattern(0, 60_000));
+        network.ends[NEAR].write(network.now, *flow, pattern(0, 6_000));
         network.ends[NEAR].finish(network.now, *flow, End::Fin);
     }
-    network.run_for(Span::from_secs(5));
+    network.run_for(Span::from_secs(10));
     for flow in &flows {
         assert_eq!(network.read(NEAR, *flow).1, Read::End(End::Fin));
         network.ends[NEAR].leave(network.now, *flow);
     }
-    assert_eq!(orphans(&network), (40, 0));
+    assert!(orphans(&network).0 > 290);
     let mut read = vec![0; flows.len()];
     for _ in 0..400 {
         network.run_for(Span::from_secs(1));
@@ -129,14 +129,15 @@ fn a_flow_without_an_owner_that_waits_for_its_turn_is_sent_whole() {
             *read += network.read(FAR, there).0.len();
         }
     }
-    assert_eq!((read, orphans(&network)), (vec![60_000; 40], (0, 0)));
+    let whole = read.iter().filter(|read| **read == 6_000).count();
+    assert_eq!((whole, orphans(&network)), (300, (0, 0)));
 }
 
-/// It acknowledges all, and grants a byte of the flow, or of all flows together, every second.
+/// It acknowledges all, and grants a byte of the flow, or of all flows together, every 5 s.
 #[test]
 fn a_peer_that_grants_single_bytes_keeps_no_flow() {
-    // the credit of one flow is used up, or that of all by two others
-    for flows in [&[2][..], &[2, 4, 6]] {
+    // the credit of one flow is used up, or that of all by two others, for which four wait
+    for flows in [&[2][..], &[2, 4, 6, 8, 10, 12]] {
         let mut liar = Liar::new();
         liar.again_with(6, units::Bytes::kib(512));
         let (near, far) = (NEAR, FAR);
@@ -157,18 +158,19 @@ fn a_peer_that_grants_single_bytes_keeps_no_flow() {
         let seen = liar.network.ends[far].flow_status(last).unwrap();
         assert_eq!((seen.full, seen.all_full), (flows.len() == 1, flows.len() > 1), "{seen:?}");
         let all = liar.network.ends[far].tunnels[&liar.lying[far]].counted().0;
-        for second in 1..PATIENCE.as_secs() {
-            let limit = seen.sent + second;
+        for nth in 1..PATIENCE.as_secs() / 5 {
+            let limit = seen.sent + nth;
             let more = match flows.len() {
                 1 => Frame::Credit { flow: last.flow, limit },
-                _ => Frame::Total(all + second),
+                _ => Frame::Total(all + nth),
             };
             liar.control(frames(&[more]));
-            liar.network.run_for(Span::from_secs(1));
+            liar.network.run_for(Span::from_secs(5));
         }
-        let after = liar.network.ends[far].flow_status(last).unwrap();
-        assert!(after.sent > seen.sent + 50, "{after:?}");
-        liar.network.run_for(Span::from_secs(7));
+        let after = liar.network.ends[far].tunnels[&liar.lying[far]].counted().0;
+        assert!(after >= all + 10, "{after}");
+        assert!(liar.network.ends[far].flow_status(last).is_some());
+        liar.network.run_for(Span::from_secs(12));
         assert_eq!(liar.network.ends[far].flow_status(last), None);
         assert!(liar.is_up() && liar.network.down(near).is_none());
         liar.assert_others_go_on();
