@@ -6,7 +6,7 @@ use crate::trust::Fingerprint;
 use bytes::Bytes;
 use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
-use ekiden_model::units::{Rate, Span, Time};
+use ekiden_model::units::{self, Rate, Span, Time};
 use std::net::{IpAddr, SocketAddr};
 
 /// How a tunnel ended, or why none came up.
@@ -65,6 +65,8 @@ pub enum Event {
         peer: Fingerprint,
         /// Writers wait for it.
         used_up: bool,
+        /// What the account has of it that has the most.
+        largest: units::Bytes,
     },
     /// Flows were reset because the peer had taken too little of them for too long after their owners left.
     OrphansReset {

@@ -15,7 +15,7 @@ mod send;
 mod transmit;
 
 use super::config::{Limits, Terms};
-use super::flow::Flow;
+use super::flow::{Flow, Owner};
 use super::lane::Lane;
 use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
@@ -32,6 +32,7 @@ use probes::Probes;
 use quinn_proto::StreamId;
 use repair::Repairs;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// A flow's bytes before the peer's HELLO, and an eighth of the total; nobody grants less.
 const EARLY: u64 = 64 * 1024;
@@ -44,6 +45,14 @@ struct GivenUp {
     /// The peer may have sent so many.
     granted: u64,
     carries: Carries,
+}
+
+/// An account's flows.
+#[derive(Debug)]
+struct AccountFlows {
+    turns: Account,
+    owner: Arc<Owner>,
+    flows: usize,
 }
 
 #[derive(Debug)]
@@ -72,8 +81,7 @@ pub(super) struct Tunnel {
     told_restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
-    /// And how many flows are of each.
-    accounts: BTreeMap<Bytes, (Account, usize)>,
+    accounts: BTreeMap<Bytes, AccountFlows>,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
     /// Flows that nobody here has any more, with bytes that wait.
@@ -360,7 +368,7 @@ impl Tunnel {
         assert!(self.missing.len() <= 8_192 && self.given_up.len() <= 8_193);
         let queued: u64 = self.flows.values().map(|flow| flow.sending.queued).sum();
         assert!(queued <= self.flows.len() as u64 * (1 << 22));
-        let waiting: u64 = self.flows.values().map(|flow| flow.queue().memory()).sum();
+        let waiting: u64 = self.flows.values().map(|flow| flow.queue().shared()).sum();
         assert_eq!(waiting, self.memory.waiting());
         assert!(self.lanes.iter().flatten().all(|lane| lane.waiting < 4 << 20));
     }

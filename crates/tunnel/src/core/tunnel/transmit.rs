@@ -177,9 +177,8 @@ impl Tunnel {
         let opening = flow.is_opening().then(|| flow.header(id).to_bytes().len());
         let fits = opening.map_or(u64::MAX, |header| self.repeatable(header, offset));
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let before = flow.queue();
         let bytes = flow.sending.take(turn.bytes.as_u64().min(fits));
-        self.memory.on_queue(before, flow.queue());
+        self.memory.on_queue(flow);
         let length = bytes.len() as u64;
         let rest = turn.bytes.as_u64().saturating_sub(length);
         self.scheduler.on_waiting(turn.flow, units::Bytes::new(rest));
@@ -187,7 +186,7 @@ impl Tunnel {
         let copy = nth == 0 && flow.sending.copies(now, length);
         let woken = flow.sending.waits && {
             let queue = flow.queue();
-            queue.wakes(queue.room(self.memory.free(self.limits.send_memory())))
+            queue.wakes(queue.room(self.memory.free(self.limits.send_memory(), flow)))
         };
         flow.sending.waits &= !woken;
         self.tell(now, id, nth, &[Frame::Data { offset, bytes }], copy);
