@@ -59,7 +59,8 @@ pub enum Event {
         /// The rate now.
         rate: Rate,
     },
-    /// Bytes that wait to be sent have used up the memory for those of this peer for 10 s, or half of it is free again.
+    /// For 10 s a writer has waited for memory for bytes that wait to be sent, of which its account has its part, or half
+    /// of all of it is free again.
     SendMemory {
         tunnel: TunnelId,
         peer: Fingerprint,
@@ -196,7 +197,7 @@ pub struct FlowStatus {
     pub full: bool,
     /// The peer takes no more of any flow.
     pub all_full: bool,
-    /// Whoever writes waits, because flows of this peer have used up the memory for bytes that wait to be sent.
+    /// Whoever writes waits, because the flow's account has its part of the memory for bytes that wait to be sent.
     pub short: bool,
     /// Bytes received and not taken here yet.
     pub held: u64,
