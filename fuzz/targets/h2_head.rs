@@ -44,7 +44,9 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((head, chunks)) = request_head(&parts, ended) else { return };
     assert!(!(ended && chunks));
     let Ok(read) = read_request(&head, LIMITS) else { return };
-    let Some((request, used)) = read else { panic!("a head without an end: {:?}", String::from_utf8_lossy(&head)) };
+    let Some((request, used)) = read else {
+        panic!("a head without an end: {:?}", String::from_utf8_lossy(&head))
+    };
     assert_eq!(used, head.len(), "one head: {:?}", String::from_utf8_lossy(&head));
     assert_eq!(
         (request.method.as_str(), request.target.contains(' ')),

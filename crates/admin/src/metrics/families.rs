@@ -349,6 +349,8 @@ pub(super) static FAMILIES: &[Family] = &[
     counter("tunnel_repair", &["peer"], "Of that size", |s, to| tunnels(s, |name, t| to.of(&[name], t.bytes_repairs))).bytes(),
     counter("tunnel_repaired", &["peer"], "Payload decoded from the peer's repair packets", |s, to| tunnels(s, |name, t| to.of(&[name], t.bytes_repaired))).bytes(),
     gauge("tunnel_flows", &["peer"], "Connections in it", |s, to| tunnels(s, |name, t| to.of(&[name], t.flows))),
+    gauge("tunnel_orphans", &["peer"], "Of those, the ones whose connection on this relay has ended, with data that the peer has not taken", |s, to| tunnels(s, |name, t| to.of(&[name], t.orphans))),
+    counter("tunnel_orphans_reset", &["peer"], "How many of these were reset because the peer took too little for too long", |s, to| tunnels(s, |name, t| to.of(&[name], t.orphans_reset))),
     gauge("tunnel_waiting", &["peer"], "Data queued on this relay", |s, to| tunnels(s, |name, t| to.of(&[name], t.waiting))).bytes(),
     // accounts
     gauge("sharing_accounts", &[], "Accounts that are limited or counted here", |s, to| to.maybe(&[], s.sharing.as_ref().map(|h| h.accounts.len() as u64))),

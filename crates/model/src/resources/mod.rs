@@ -7,6 +7,7 @@ pub mod heap_trim;
 pub mod idle;
 pub mod idle_timeout;
 pub mod initial_rate;
+pub mod orphan;
 pub mod overload;
 pub mod quota;
 pub mod send_queue;

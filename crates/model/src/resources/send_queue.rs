@@ -4,7 +4,10 @@
 //! ToN 6(2), 1998), at most [`MOST`]. Few flows have that much each; flows whose peer takes nothing share the memory.
 //! [`LEAST`] each flow may always hold, so a writer whose queue is empty never waits for other flows. Whoever waits has
 //! something queued, and is woken by its own bytes being sent.
+//!
+//! What is `free` to a flow is what its owner may add: see [`holdings`].
 
+pub mod holdings;
 #[cfg(test)]
 mod laws;
 
@@ -30,15 +33,20 @@ impl SendQueue {
         self.bytes.saturating_add(self.pieces.saturating_mul(PIECE))
     }
 
-    /// Bytes to write now, in one piece, where all flows together have left so many bytes `free`.
+    /// What counts of that in the memory that flows share. [`LEAST`] of each does not, so that many flows of one owner
+    /// take nothing from others.
+    pub const fn shared(self) -> u64 {
+        self.memory().saturating_sub(LEAST)
+    }
+
+    /// Bytes to write now, in one piece, where so many bytes are `free` to its owner.
     pub const fn room(self, free: u64) -> u64 {
         let more = self.more(free).saturating_sub(PIECE);
         let most = MOST.saturating_sub(self.bytes);
         if more < most { more } else { most }
     }
 
-    /// Whether a packet is taken, where all flows together have left so many bytes `free`. It cannot be cut, so one goes
-    /// whatever its length where none waits.
+    /// Whether a packet is taken, where so many bytes are `free` to its owner. It cannot be cut, so one goes whatever its length where none waits.
     pub const fn takes_packet(self, length: u64, free: u64) -> bool {
         self.pieces == 0 || length.saturating_add(PIECE) <= self.more(free)
     }
@@ -48,7 +56,8 @@ impl SendQueue {
         room > 0 && room >= self.bytes.saturating_add(room) / 4
     }
 
-    /// Whether it has no room worth a write because others hold the memory, of which so much is left `free`.
+    /// Whether it has no room worth a write because others hold the memory, or its owner has its part of it. So much is
+    /// `free` to the owner.
     pub const fn is_short(self, free: u64) -> bool {
         let alone = self.room(u64::MAX);
         self.is_worthwhile(alone) && !self.is_worthwhile(self.room(free))
@@ -60,11 +69,9 @@ impl SendQueue {
         room >= self.bytes
     }
 
-    /// Memory that may be added: what is added is no longer free.
+    /// Memory that may be added: what is added of the shared memory is no longer free.
     const fn more(self, free: u64) -> u64 {
-        let memory = self.memory();
-        let shared = free.saturating_sub(memory) / 2;
-        let own = LEAST.saturating_sub(memory);
-        if shared > own { shared } else { own }
+        let own = LEAST.saturating_sub(self.memory());
+        own.saturating_add(free.saturating_sub(self.shared()) / 2)
     }
 }

@@ -105,6 +105,11 @@ impl TunnelArrival {
         &self.leg.peer
     }
 
+    /// The peer's number for whoever the flow belongs to.
+    pub(crate) fn account(&self) -> &[u8] {
+        &self.opening.account
+    }
+
     pub(crate) fn joined(&self) -> &JoinedPeer {
         &self.joined
     }

@@ -8,7 +8,7 @@ use crate::observe::named_leg::{NamedLeg, limits};
 use crate::observe::registry::ConnectionState;
 use crate::outbound::connect::{Purpose, Requester, UpstreamConnection, open};
 use crate::outbound::tls::SecuredBy;
-use crate::outbound::tunnel::FlowRequest;
+use crate::outbound::tunnel::{FlowOwner, FlowRequest};
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
@@ -78,7 +78,11 @@ impl Session {
             _ => None,
         };
         let decider = self.decider(account);
-        let request = FlowRequest { to, client, hops: self.hops, dscp };
+        let owner = match (&self.arrival, account) {
+            (Some(arrival), None) => FlowOwner::Behind(arrival.peer(), arrival.account()),
+            _ => FlowOwner::of(account, client),
+        };
+        let request = FlowRequest { to, client, owner, hops: self.hops, dscp };
         Requester { decider, request, source: None, trace: None, asker }
     }
 

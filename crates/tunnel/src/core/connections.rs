@@ -58,6 +58,7 @@ impl Endpoint {
             tunnel.probe_if_silent(now);
             tunnel.watch_restraints(now);
             tunnel.watch_send_memory(now);
+            tunnel.reset_orphans(now);
             // another tunnel of its peer may have made it too much
             tunnel.count_memory();
             self.events.append(&mut tunnel.events);

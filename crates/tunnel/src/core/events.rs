@@ -6,7 +6,7 @@ use crate::trust::Fingerprint;
 use bytes::Bytes;
 use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
-use ekiden_model::units::{Rate, Span, Time};
+use ekiden_model::units::{self, Rate, Span, Time};
 use std::net::{IpAddr, SocketAddr};
 
 /// How a tunnel ended, or why none came up.
@@ -59,12 +59,22 @@ pub enum Event {
         /// The rate now.
         rate: Rate,
     },
-    /// Bytes that wait to be sent have used up the memory for those of this peer for 10 s, or half of it is free again.
+    /// For 10 s a writer has waited for memory for bytes that wait to be sent, of which its account has its part, or half
+    /// of all of it is free again.
     SendMemory {
         tunnel: TunnelId,
         peer: Fingerprint,
         /// Writers wait for it.
         used_up: bool,
+        /// What the account has of it that has the most.
+        largest: units::Bytes,
+    },
+    /// Flows were reset because the peer had taken too little of them for too long after their owners left.
+    OrphansReset {
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        /// How many since the last event, at least 1.
+        flows: u64,
     },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
@@ -165,6 +175,10 @@ pub struct Snapshot {
     /// Bytes received that were decoded from the peer's repair packets.
     pub repaired_bytes: u64,
     pub flows: usize,
+    /// Of those, the ones that nobody here has any more, with bytes that the peer has not taken.
+    pub orphans: usize,
+    /// How many of these were reset because the peer took too little for too long.
+    pub orphans_reset: u64,
     /// The largest IP packet that both lanes send, bytes; of a lane that is not connected nothing is known. It bounds
     /// coded packets, which may go by either lane.
     pub mtu: u16,
@@ -183,7 +197,7 @@ pub struct FlowStatus {
     pub full: bool,
     /// The peer takes no more of any flow.
     pub all_full: bool,
-    /// Whoever writes waits, because flows of this peer have used up the memory for bytes that wait to be sent.
+    /// Whoever writes waits, because the flow's account has its part of the memory for bytes that wait to be sent.
     pub short: bool,
     /// Bytes received and not taken here yet.
     pub held: u64,

@@ -13,6 +13,9 @@ use ekiden_model::resources::send_queue::SendQueue;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of a burst's beginning that are sent twice. Two packets hold a keystroke's echo, a request
 /// or an answer's head; more would copy the beginnings of downloads.
@@ -29,6 +32,46 @@ pub enum End {
     Reset(Reason, String),
 }
 
+/// What an owner's flows have waiting to be sent, in all tunnels of the peer: bytes of the memory that flows share.
+#[derive(Debug, Default)]
+pub(super) struct Owner(AtomicU64);
+
+impl Owner {
+    pub(super) fn waiting(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A flow's part of what its owner has waiting, until this is dropped.
+#[derive(Debug)]
+pub(super) struct OwnersPart {
+    owner: Arc<Owner>,
+    bytes: u64,
+}
+
+impl OwnersPart {
+    pub(super) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Returns what it was before.
+    pub(super) fn set(&mut self, bytes: u64) -> u64 {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes > before {
+            self.owner.0.fetch_add(bytes - before, Relaxed);
+        } else if bytes < before {
+            self.owner.0.fetch_sub(before - bytes, Relaxed);
+        }
+        before
+    }
+}
+
+impl Drop for OwnersPart {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) ours: bool,
@@ -36,6 +79,7 @@ pub(super) struct Flow {
     /// The destination's answer, once it has come or was given.
     pub(super) answer: Option<Result<(), (Reason, String)>>,
     pub(super) account: Account,
+    pub(super) waiting: OwnersPart,
     pub(super) turns: Turns,
     pub(super) lane: Lane,
     bursts: Bursts,
@@ -44,7 +88,7 @@ pub(super) struct Flow {
     pub(super) packets: Packets,
     /// Where its packets are coded.
     pub(super) coding: Option<Box<Coding>>,
-    /// Nobody here has it any more; it goes once all is sent.
+    /// Nobody here has it any more; it goes once all is sent, or the peer takes nothing for long.
     pub(super) left: bool,
 }
 
@@ -85,8 +129,9 @@ pub(super) struct Sending {
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
     pub(super) recovery: Recovery<Bytes>,
-    /// The limit that the peer was granted.
+    /// The limit that the peer was granted, and when.
     pub(super) granted: u64,
+    pub(super) granted_at: Time,
     /// How it ends, and after how many bytes.
     pub(super) end: Option<(u64, End)>,
     pub(super) ended: bool,
@@ -99,7 +144,7 @@ impl Flow {
         now: Time,
         ours: bool,
         opening: Opening,
-        (account, turns): (Account, Turns),
+        (account, turns, owner): (Account, Turns, Arc<Owner>),
         (limit, granted): (u64, u64),
     ) -> Self {
         let hint = Hint::of(opening.target.port, opening.dscp);
@@ -109,11 +154,17 @@ impl Flow {
             opening,
             answer: None,
             account,
+            waiting: OwnersPart { owner, bytes: 0 },
             turns,
             lane: Lane::Interactive,
             bursts: Bursts::hinted(now, hint),
             sending: Sending { limit, last: now, ..Sending::default() },
-            receiving: Receiving { granted, taken_at: now, ..Receiving::default() },
+            receiving: Receiving {
+                granted,
+                granted_at: now,
+                taken_at: now,
+                ..Receiving::default()
+            },
             packets: Packets::default(),
             coding,
             left: false,
@@ -159,6 +210,11 @@ impl Flow {
 }
 
 impl Receiving {
+    /// The peer broke it off.
+    pub(super) const fn is_reset(&self) -> bool {
+        matches!(self.end, Some((_, End::Reset(..))))
+    }
+
     /// Whether bytes or the end can be read.
     pub(super) fn is_readable(&self) -> bool {
         let at_end = |(offset, _): &(u64, End)| self.assembly.complete() >= *offset;
@@ -241,7 +297,7 @@ mod tests {
         let account = scheduler.join(1);
         let turns = scheduler.open(account, Lane::Interactive).unwrap();
         let opening = Opening::named("example.org", 80);
-        Flow::new(Time::ZERO, true, opening, (account, turns), (1_000, 1_000))
+        Flow::new(Time::ZERO, true, opening, (account, turns, Arc::default()), (1_000, 1_000))
     }
 
     #[test]

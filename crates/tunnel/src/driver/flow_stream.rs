@@ -27,7 +27,7 @@ type OnBreak = Box<dyn FnOnce(Reason, &str, bool) + Send>;
 /// A flow as a stream. One task each may read, write, and wait for a break.
 ///
 /// Dropping it closes it as a TCP socket is closed: what was written is still sent, then the end of the stream. Bytes
-/// that nobody read, or that come afterwards, reset the flow.
+/// that nobody read, or that come afterwards, reset the flow. So does a far end that takes nothing for a minute.
 pub struct FlowStream {
     flow: Flow,
     state: Mutex<State>,
@@ -368,6 +368,9 @@ impl Drop for FlowStream {
             return;
         }
         let Flow { shared, id, news, .. } = &self.flow;
+        // what waits has its time from now on, whatever the other end does with its direction
+        let now = clock::now();
+        shared.with(|core| core.leave(now, *id));
         let flow = Flow::new(shared.clone(), *id, news.clone());
         self.flow.hold = Hold::Passed;
         runtime.spawn(linger(flow));

@@ -178,12 +178,12 @@ impl Shared {
 
     fn forget(&self, flow: FlowId, give_up: bool) {
         locked(&self.waiting).remove(&flow);
+        let now = clock::now();
         if give_up {
-            let now = clock::now();
             let words = "given up".to_owned();
             self.with(|core| core.abort(now, flow, Reason::Closed, words));
         } else {
-            self.with(|core| core.leave(flow));
+            self.with(|core| core.leave(now, flow));
         }
     }
 }

@@ -244,6 +244,11 @@ impl Scheduler {
         Bytes::new(self.flows.get(flow.0).map_or(0, |queue| queue.waiting))
     }
 
+    /// Bytes gone, of both lanes.
+    pub const fn sent(&self) -> u64 {
+        self.sent[0].saturating_add(self.sent[1])
+    }
+
     /// A snapshot for the status.
     pub const fn snapshot(&self) -> Snapshot {
         Snapshot {

@@ -38,8 +38,12 @@ impl Flows {
         self.writers.iter().map(|writer| writer.queue().memory()).sum()
     }
 
+    fn shared(&self) -> u64 {
+        self.writers.iter().map(|writer| writer.queue().shared()).sum()
+    }
+
     fn room(&self, nth: usize) -> u64 {
-        self.writers[nth].queue().room(self.budget.saturating_sub(self.held()))
+        self.writers[nth].queue().room(self.budget.saturating_sub(self.shared()))
     }
 
     /// Writes once: at most so many bytes.
@@ -111,6 +115,7 @@ proptest! {
                 }
                 let held = flows_of.held();
                 prop_assert!(held <= budget + all * LEAST, "{held}");
+                prop_assert!(flows_of.shared() <= budget);
                 for writer in &flows_of.writers {
                     prop_assert!(!writer.waits || !writer.pieces.is_empty());
                     prop_assert!(writer.queue().bytes <= MOST);
@@ -130,7 +135,7 @@ proptest! {
         let room = queue.room(free);
         prop_assert!(!queue.wakes(room) || queue.is_worthwhile(room));
         prop_assert!(!queue.is_short(free) || !queue.is_worthwhile(room) && free < 4 * MOST);
-        prop_assert!(bytes > 0 || queue.wakes(room) && room == (free / 2).clamp(LEAST, MOST + PIECE) - PIECE);
+        prop_assert!(bytes > 0 || queue.wakes(room) && room == (LEAST + free / 2).min(MOST + PIECE) - PIECE);
     }
 }
 
@@ -142,7 +147,7 @@ fn some_flows_have_all_that_a_flow_may_have() {
         flows.write(nth, MOST);
     }
     let full = flows.writers.iter().filter(|writer| writer.queue().bytes == MOST).count();
-    assert_eq!(full, 254);
+    assert_eq!(full, 258);
     let least = flows.writers.iter().map(|writer| writer.written).min();
     assert_eq!(least, Some(LEAST - PIECE));
     assert!(flows.held() <= (64 << 20) + 4_000 * LEAST);

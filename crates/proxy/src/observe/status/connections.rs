@@ -209,7 +209,7 @@ pub struct FlowStatus {
     pub full: bool,
     /// Whether they wait because the other relay has no memory for more of any connection.
     pub all_full: bool,
-    /// Whether no more is taken of it here, because bytes that wait for the other relay have used up their memory.
+    /// Whether no more is taken of it here, because its account has its part of the memory for bytes that wait for the other relay.
     pub short: bool,
     /// Bytes received and not taken here yet.
     pub held: u64,

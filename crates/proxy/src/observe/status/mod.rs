@@ -311,6 +311,12 @@ pub struct TunnelStatus {
     pub bytes_repaired: u64,
     /// Flows now.
     pub flows: u64,
+    /// Of those, the ones whose connection here has ended, with bytes that the other relay has not taken.
+    #[serde(default)]
+    pub orphans: u64,
+    /// How many of these were reset because the other relay took too little for too long.
+    #[serde(default)]
+    pub orphans_reset: u64,
     /// The largest IP packet that both lanes send, bytes: the smaller one of the connected lanes' path MTUs, which bounds
     /// coded packets.
     pub mtu: u64,

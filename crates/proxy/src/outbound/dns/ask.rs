@@ -5,7 +5,7 @@ use super::https::{self, Https};
 use super::pipe::Pipe;
 use super::server::{NameServer, NameServers};
 use super::{at_peer, late, udp};
-use crate::outbound::tunnel::FlowRequest;
+use crate::outbound::tunnel::{FlowOwner, FlowRequest};
 use crate::runtime::shared::Shared;
 use crate::settings::DnsServer;
 use crate::transfer::tls::TlsTransport;
@@ -158,7 +158,8 @@ async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Connectio
                 shared.tunnels_to(peer).map_err(|failure| io::Error::other(failure.text))?;
             let to = at_peer(*to);
             let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            let request = FlowRequest { to: &to, client, hops: 0, dscp: None };
+            let owner = FlowOwner::OWN;
+            let request = FlowRequest { to: &to, client, owner, hops: 0, dscp: None };
             let flow = tunnels.open(peer, request, PATIENCE, true).await;
             let flow = flow.map_err(|failure| io::Error::other(failure.text))?;
             Pipe::new(TlsTransport::new(flow.stream, Vec::new()), Form::PLAIN)

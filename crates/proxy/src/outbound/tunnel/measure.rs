@@ -5,7 +5,7 @@
 //! 130 of bytes to it. The receiver counts from one second after the first byte, so that bytes that
 //! fill buffers at the start do not count.
 
-use super::{FlowRequest, Tunnels};
+use super::{FlowOwner, FlowRequest, Tunnels};
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::policy::quota::AccountConnection;
@@ -138,8 +138,8 @@ impl Tunnels {
         let name = Host::from_name(NAME);
         let host = name.map_err(|bad| Failure::new(FailureKind::NoName, bad.to_string()))?;
         let to = Destination { host, port: if up { UP + seconds } else { seconds } };
-        let asked =
-            FlowRequest { to: &to, client: Ipv4Addr::LOCALHOST.into(), hops: 0, dscp: None };
+        let (client, owner) = (Ipv4Addr::LOCALHOST.into(), FlowOwner::OWN);
+        let asked = FlowRequest { to: &to, client, owner, hops: 0, dscp: None };
         let dug = self.open(peer, asked, PATIENCE, true).await?;
         let stream = &dug.stream;
         let metered = |direction| share.map(|share| (share, direction));

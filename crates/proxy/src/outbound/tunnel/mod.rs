@@ -7,8 +7,9 @@ use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind, LateFailure};
 use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::status::TunnelStatus;
-use crate::settings::Settings;
+use crate::settings::{KnownAccount, Settings};
 use crate::transfer::end::End;
+use ekiden_model::resources::overload::Source;
 use ekiden_model::units::Span;
 use ekiden_tunnel::core::Limits;
 use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Peers};
@@ -16,7 +17,7 @@ use ekiden_tunnel::frame::reason::Reason;
 use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::trust::Store;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use unresolved::Unresolved;
@@ -29,7 +30,7 @@ const WAITING: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Tunnels {
     peers: Peers,
-    /// Numbers clients for peers, which can tell clients apart but not identify them.
+    /// Numbers owners of flows for peers, which can tell them apart but not identify them.
     accounts: RandomState,
     unresolved: Arc<Unresolved>,
 }
@@ -41,10 +42,31 @@ pub(crate) struct TunnelStream {
     pub(crate) leg: TunnelLeg,
 }
 
+/// Whose a flow is: its flows take turns as one, and share the memory of a tunnel as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum FlowOwner<'a> {
+    /// By its number.
+    Account(i64),
+    /// Without an account: an IPv4 address, or an IPv6 /64.
+    Client(Source),
+    /// Behind a peer, without an account here: by the peer's name, and its number for the owner.
+    Behind(&'a str, &'a [u8]),
+}
+
+impl FlowOwner<'_> {
+    /// This relay itself.
+    pub(crate) const OWN: Self = Self::Client(Source::V4(Ipv4Addr::LOCALHOST.to_bits()));
+
+    pub(crate) fn of(account: Option<&KnownAccount>, client: IpAddr) -> Self {
+        account.map_or_else(|| Self::Client(client.into()), |account| Self::Account(account.id))
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowRequest<'a> {
     pub(crate) to: &'a Destination,
     pub(crate) client: IpAddr,
+    pub(crate) owner: FlowOwner<'a>,
     pub(crate) hops: u8,
     /// The DSCP of the client's packets, if known.
     pub(crate) dscp: Option<u8>,
@@ -142,7 +164,7 @@ impl Tunnels {
         carries: Carries,
     ) -> Result<Flow, Failure> {
         let hops = one_more(asked.hops)?;
-        let account = self.accounts.hash_one(asked.client).to_be_bytes();
+        let account = self.accounts.hash_one(asked.owner).to_be_bytes();
         let opening = Opening {
             account: bytes::Bytes::copy_from_slice(&account),
             hops,
@@ -283,6 +305,8 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             bytes_repairs: number(|seen| seen.repair_bytes),
             bytes_repaired: number(|seen| seen.repaired_bytes),
             flows: number(|seen| seen.flows as u64),
+            orphans: number(|seen| seen.orphans as u64),
+            orphans_reset: number(|seen| seen.orphans_reset),
             mtu: number(|seen| seen.mtu.into()),
             pacing_error_p50_us: status.pacing.percentile(50).map(micros),
             pacing_error_p99_us: status.pacing.percentile(99).map(micros),
@@ -293,6 +317,24 @@ impl From<driver::TunnelStatus> for TunnelStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flows_of_one_account_or_of_one_ipv6_64_have_one_owner() {
+        let account = |id| {
+            let (name, allow, deny) = ("home".to_owned(), Vec::new(), Vec::new());
+            KnownAccount { id, name, allow, deny }
+        };
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let of = |id: i64, text| FlowOwner::of(Some(&account(id)), at(text));
+        let none = |text| FlowOwner::of(None, at(text));
+        assert_eq!(of(3, "192.0.2.1"), of(3, "2001:db8::1"));
+        assert_ne!(of(3, "192.0.2.1"), of(4, "192.0.2.1"));
+        assert_ne!(of(3, "192.0.2.1"), none("192.0.2.1"));
+        assert_eq!(none("2001:db8::1"), none("2001:db8::ffff:1"));
+        assert_ne!(none("2001:db8::1"), none("2001:db8:0:1::1"));
+        assert_ne!(none("192.0.2.1"), none("192.0.2.2"));
+        assert_ne!(FlowOwner::Behind("ship", b"1"), FlowOwner::Behind("ship", b"2"));
+    }
 
     #[test]
     fn a_request_passes_at_most_eight_tunnels() {

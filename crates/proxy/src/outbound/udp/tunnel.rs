@@ -8,7 +8,7 @@
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::udp_counts::DropReason;
-use crate::outbound::tunnel::FlowRequest;
+use crate::outbound::tunnel::{FlowOwner, FlowRequest};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
@@ -16,7 +16,7 @@ use crate::wire::quic_initial::is_initial;
 use bytes::Bytes;
 use ekiden_model::units::Span;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -87,10 +87,7 @@ impl TunnelFlows {
             config: Arc::clone(&self.config),
             hop: Arc::clone(hop),
             to: to.clone(),
-            client: match self.owner {
-                DatagramOwner::Client(address, _) => address,
-                DatagramOwner::Peer(..) => Ipv4Addr::UNSPECIFIED.into(),
-            },
+            owner: self.owner.clone(),
             hops: self.hops,
             sender: self.sender.clone(),
             coded: is_initial(payload),
@@ -116,7 +113,7 @@ struct FlowTask {
     config: Arc<RuntimeConfig>,
     hop: Arc<Hop>,
     to: Destination,
-    client: IpAddr,
+    owner: DatagramOwner,
     hops: u8,
     sender: mpsc::Sender<Result<Received, DatagramError>>,
     /// It looks like QUIC, whose lost packets are repaired. Voice and games would rather lose them.
@@ -153,7 +150,17 @@ impl FlowTask {
     async fn carry(&self, packets: &mut mpsc::Receiver<Bytes>) -> Result<(), Failure> {
         let peer = &self.hop.upstream.host;
         let tunnels = self.config.shared.tunnels_to(peer)?;
-        let asked = FlowRequest { to: &self.to, client: self.client, hops: self.hops, dscp: None };
+        let (client, owner) = match &self.owner {
+            DatagramOwner::Client(address, account) => {
+                (*address, FlowOwner::of(account.as_deref(), *address))
+            }
+            DatagramOwner::Peer(name, account) => {
+                let behind = FlowOwner::Behind(name, b"");
+                let owner = account.as_ref().map_or(behind, |known| FlowOwner::Account(known.id));
+                (Ipv4Addr::UNSPECIFIED.into(), owner)
+            }
+        };
+        let asked = FlowRequest { to: &self.to, client, owner, hops: self.hops, dscp: None };
         let flow = tunnels.open_packets(peer, asked, Span::ZERO, self.coded).await?;
         let from = match self.to.host {
             Host::Address(address) => address,

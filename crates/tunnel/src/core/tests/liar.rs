@@ -66,9 +66,14 @@ impl Liar {
 
     /// Lies in another tunnel from now on.
     pub(super) fn again(&mut self, session: u64) {
-        let network = &mut self.network;
         // its own bound on what is not acknowledged does not keep it from lying
-        network.ends[NEAR].limits.memory = units::Bytes::mib(1_024);
+        self.again_with(session, units::Bytes::mib(1_024));
+    }
+
+    /// The same, by a NEAR that grants so much.
+    pub(super) fn again_with(&mut self, session: u64, memory: units::Bytes) {
+        let network = &mut self.network;
+        network.ends[NEAR].limits.memory = memory;
         let far = network.ends[FAR].credentials.fingerprint();
         let (now, to, terms) =
             (network.now, network.addresses[FAR], Terms::new(mbit(20.0), mbit(20.0)));

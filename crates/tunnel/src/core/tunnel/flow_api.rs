@@ -123,9 +123,10 @@ impl Endpoint {
         }
     }
 
-    /// Nobody here has the flow any more, both of whose directions ended: what waits is sent.
-    pub fn leave(&mut self, flow: FlowId) {
-        self.with(flow, |tunnel| tunnel.leave(flow.flow));
+    /// Nobody here has the flow any more, whose end was written: what waits is sent. Where the peer takes too little of
+    /// it for too long ([`ekiden_model::resources::orphan`]), it is reset.
+    pub fn leave(&mut self, now: Time, flow: FlowId) {
+        self.with(flow, |tunnel| tunnel.leave(now, flow.flow));
     }
 
     /// Abandons a flow at once: bytes that wait are discarded, and the peer gets the reason.

@@ -8,11 +8,13 @@ use super::{GivenUp, Tunnel};
 use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Opening};
 use bytes::Bytes;
-use ekiden_model::resources::send_queue::SendQueue;
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 
 /// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
 const MOST_GIVEN_UP: usize = 8_192;
+/// A reader whose peer has used up its credit grants more at least so often, however little it has read. An Ekiden peer
+/// resets what its owner left behind where nothing is granted for a minute.
+const GRANT_AFTER: Span = Span::from_secs(5);
 /// Flows that an account may have, for each that is free.
 const ALPHA: usize = 4;
 
@@ -50,7 +52,7 @@ impl Tunnel {
     /// Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most, and others always find some.
     pub(super) fn has_room_for(&self, account: &Bytes) -> bool {
         let free = self.limits.flows.saturating_sub(self.flows.len());
-        self.accounts.get(account).map_or(0, |(_, flows)| *flows) < ALPHA * free
+        self.accounts.get(account).map_or(0, |account| account.flows) < ALPHA * free
     }
 
     pub(in crate::core) fn accept(&mut self, now: Time, id: u64) {
@@ -75,14 +77,15 @@ impl Tunnel {
     pub(in crate::core) fn room(&self, id: u64) -> u64 {
         self.flows.get(&id).map_or(0, |flow| match flow.sending.end {
             Some(_) => 0,
-            None => flow.queue().room(self.send_memory_free()),
+            None => flow.queue().room(self.send_memory_free(flow)),
         })
     }
 
     /// The room where it is worth a write; else its writer is woken when it is.
     pub(in crate::core) fn writable(&mut self, id: u64) -> u64 {
-        let (room, free) = (self.room(id), self.send_memory_free());
+        let room = self.room(id);
         let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+        let free = self.memory.free(self.limits.send_memory(), flow);
         let worthwhile = flow.queue().is_worthwhile(room);
         flow.sending.waits = !worthwhile;
         self.shortage.short |= flow.queue().is_short(free);
@@ -99,7 +102,7 @@ impl Tunnel {
             queued: sending.queued,
             full: waits && sending.sent >= sending.limit,
             all_full: waits && self.total_sent >= self.total_limit,
-            short: sending.waits && flow.queue().is_short(self.send_memory_free()),
+            short: sending.waits && flow.queue().is_short(self.send_memory_free(flow)),
             held: flow.receiving.assembly.held(),
         })
     }
@@ -110,9 +113,8 @@ impl Tunnel {
             return;
         }
         let lane = flow.on_moved(now, bytes.len() as u64);
-        let before = flow.queue();
         flow.sending.push(bytes);
-        self.memory.on_queue(before, flow.queue());
+        self.memory.on_queue(flow);
         self.scheduler.set_lane(flow.turns, lane);
         self.offer(id);
     }
@@ -148,11 +150,14 @@ impl Tunnel {
         if let Some(bytes) = receiving.assembly.take() {
             receiving.taken_at = now;
             let taken = receiving.assembly.taken();
-            let grant = (receiving.granted - taken < window / 2 + window / 4)
+            // a slow reader's peer that waits for credit sees that it goes on
+            let is_used_up = receiving.assembly.reaches() >= receiving.granted;
+            let is_late = is_used_up && now.since(receiving.granted_at) >= GRANT_AFTER;
+            let grant = (is_late || receiving.granted - taken < window / 2 + window / 4)
                 .then_some(taken + window)
                 .filter(|grant| *grant > receiving.granted);
             if let Some(limit) = grant {
-                receiving.granted = limit;
+                (receiving.granted, receiving.granted_at) = (limit, now);
                 if let Some((lane, control)) = self.control() {
                     lane.write(control, Frame::Credit { flow: id, limit }.to_bytes());
                 }
@@ -195,20 +200,11 @@ impl Tunnel {
         self.flows.get(&id).map_or_else(lost, |flow| flow.answer.clone())
     }
 
-    pub(in crate::core) fn leave(&mut self, id: u64) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        flow.left = true;
-        // a break that came after the end, which nobody will read
-        if matches!(flow.receiving.end, Some((_, End::Reset(..)))) && flow.sending.ended {
-            self.give_up(id);
-        }
-    }
-
     /// Abandons a flow: waiting bytes are discarded, and the peer is informed.
     pub(in crate::core) fn abort(&mut self, now: Time, id: u64, reason: Reason, words: String) {
         let Some(flow) = self.flows.get(&id) else { return };
         let refused = matches!(flow.answer, Some(Err(_)));
-        let broken = matches!(flow.receiving.end, Some((_, End::Reset(..))));
+        let broken = flow.receiving.is_reset();
         if !(flow.sending.ended && (refused || broken)) {
             let last = Frame::Reset { offset: flow.sending.sent, reason, words };
             self.write_last(now, id, &last);
@@ -235,17 +231,17 @@ impl Tunnel {
     }
 
     pub(super) fn remove(&mut self, id: u64) {
-        let Some(flow) = self.flows.remove(&id) else { return };
+        let Some(mut flow) = self.flows.remove(&id) else { return };
         self.held -= flow.receiving.assembly.held();
         self.pieces -= flow.receiving.assembly.pieces();
         self.packets -= flow.packets.held();
-        self.memory.on_queue(flow.queue(), SendQueue::default());
+        self.memory.on_removed(&mut flow);
         self.repairs.on_removed(id, &flow);
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
-        if let Some((_, flows)) = self.accounts.get_mut(&flow.opening.account) {
-            *flows -= 1;
-            if *flows == 0 {
+        if let Some(known) = self.accounts.get_mut(&flow.opening.account) {
+            known.flows -= 1;
+            if known.flows == 0 {
                 self.scheduler.leave(flow.account);
                 self.accounts.remove(&flow.opening.account);
             }

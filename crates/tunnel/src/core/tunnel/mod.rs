@@ -5,6 +5,7 @@ mod copies;
 mod credit;
 pub(crate) mod flow_api;
 mod flows;
+mod orphans;
 mod packets;
 pub(super) mod peer_memory;
 mod probes;
@@ -14,7 +15,7 @@ mod send;
 mod transmit;
 
 use super::config::{Limits, Terms};
-use super::flow::Flow;
+use super::flow::{Flow, Owner};
 use super::lane::Lane;
 use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
@@ -25,11 +26,13 @@ use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use orphans::Orphans;
 use peer_memory::{Shortage, TunnelMemory};
 use probes::Probes;
 use quinn_proto::StreamId;
 use repair::Repairs;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// A flow's bytes before the peer's HELLO, and an eighth of the total; nobody grants less.
 const EARLY: u64 = 64 * 1024;
@@ -42,6 +45,14 @@ struct GivenUp {
     /// The peer may have sent so many.
     granted: u64,
     carries: Carries,
+}
+
+/// An account's flows.
+#[derive(Debug)]
+struct AccountFlows {
+    turns: Account,
+    owner: Arc<Owner>,
+    flows: usize,
 }
 
 #[derive(Debug)]
@@ -70,10 +81,11 @@ pub(super) struct Tunnel {
     told_restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
-    /// And how many flows are of each.
-    accounts: BTreeMap<Bytes, (Account, usize)>,
+    accounts: BTreeMap<Bytes, AccountFlows>,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
+    /// Flows that nobody here has any more, with bytes that wait.
+    orphans: Orphans,
     /// Flows given up here of which it is not known yet how much the peer sent.
     given_up: BTreeMap<u64, GivenUp>,
     next_flow: u64,
@@ -167,6 +179,7 @@ impl Tunnel {
             accounts: BTreeMap::new(),
             flows: BTreeMap::new(),
             turns: HashMap::new(),
+            orphans: Orphans::default(),
             given_up: BTreeMap::new(),
             next_flow: if opener { 2 } else { 1 },
             peer_next: if opener { 1 } else { 2 },
@@ -266,7 +279,7 @@ impl Tunnel {
     pub(super) fn snapshot(&self) -> Snapshot {
         let lane = self.lanes.iter().flatten().find(|lane| lane.connected);
         let hold = self.hold.snapshot();
-        let scheduler = self.scheduler.snapshot();
+        let (orphans, orphans_reset) = self.orphans.counts();
         Snapshot {
             tunnel: self.id,
             peer: self.peer,
@@ -290,7 +303,7 @@ impl Tunnel {
             wire_bytes: self.counts.wire,
             in_flight: self.in_flight,
             waiting: self.flows.values().map(|flow| flow.queue().bytes).sum(),
-            sent: scheduler.sent.iter().sum(),
+            sent: self.scheduler.sent(),
             received: self.counts.taken,
             held: self.held,
             copies: self.counts.copies,
@@ -300,6 +313,8 @@ impl Tunnel {
             repair_bytes: self.counts.repair_bytes,
             repaired_bytes: self.counts.repaired,
             flows: self.flows.len(),
+            orphans,
+            orphans_reset,
             mtu: self.smallest_mtu(),
         }
     }
@@ -353,7 +368,7 @@ impl Tunnel {
         assert!(self.missing.len() <= 8_192 && self.given_up.len() <= 8_193);
         let queued: u64 = self.flows.values().map(|flow| flow.sending.queued).sum();
         assert!(queued <= self.flows.len() as u64 * (1 << 22));
-        let waiting: u64 = self.flows.values().map(|flow| flow.queue().memory()).sum();
+        let waiting: u64 = self.flows.values().map(|flow| flow.queue().shared()).sum();
         assert_eq!(waiting, self.memory.waiting());
         assert!(self.lanes.iter().flatten().all(|lane| lane.waiting < 4 << 20));
     }

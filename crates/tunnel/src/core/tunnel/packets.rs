@@ -13,18 +13,17 @@ const LARGEST: usize = LONGEST - 8;
 impl Tunnel {
     /// Takes a packet to be sent; `false` where it is dropped: too many wait, or it is too long.
     pub(in crate::core) fn send_packet(&mut self, now: Time, id: u64, packet: Bytes) -> bool {
-        let free = self.send_memory_free();
         let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let free = self.memory.free(self.limits.send_memory(), flow);
         let over = flow.sending.ended || flow.sending.end.is_some();
         if over || !flow.opening.carries.is_packets() || packet.len() > LARGEST {
             return false;
         }
         let worth = worth(&packet);
-        let before = flow.queue();
-        self.shortage.short |= !before.takes_packet(packet.len() as u64, free);
+        self.shortage.short |= !flow.queue().takes_packet(packet.len() as u64, free);
         let taken = flow.packets.push(packet, free);
         if taken {
-            self.memory.on_queue(before, flow.queue());
+            self.memory.on_queue(flow);
             let lane = flow.on_moved(now, worth);
             self.scheduler.set_lane(flow.turns, lane);
             self.scheduler.on_waiting(flow.turns, units::Bytes::new(worth));
@@ -74,9 +73,8 @@ impl Tunnel {
         flow.packets.pay(turn.bytes.as_u64());
         // one that is paid for and stays would wait for those that come after it
         while let Some(flow) = self.flows.get_mut(&id) {
-            let before = flow.queue();
             let Some(packet) = flow.packets.next() else { return };
-            self.memory.on_queue(before, flow.queue());
+            self.memory.on_queue(flow);
             self.send_one(now, id, turn, packet);
         }
     }

@@ -2,9 +2,11 @@
 
 use super::Tunnel;
 use crate::core::Event;
+use crate::core::flow::{Flow, Owner};
 use crate::trust::Fingerprint;
+use bytes::Bytes;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::resources::send_queue::SendQueue;
+use ekiden_model::resources::send_queue::holdings::Holdings;
 use ekiden_model::units::{self, Span, Time};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -39,6 +41,32 @@ struct PeerMemory {
     tunnels: AtomicU64,
     /// Of bytes that wait to be sent.
     waiting: AtomicU64,
+    owners: Mutex<Owners>,
+}
+
+/// Whose bytes wait, by the number of the account.
+#[derive(Debug, Default)]
+struct Owners {
+    known: BTreeMap<Bytes, Weak<Owner>>,
+    /// Above so many, those without flows are forgotten.
+    most: usize,
+}
+
+impl Owners {
+    fn get(&mut self, account: &Bytes) -> Arc<Owner> {
+        if let Some(owner) = self.known.get(account).and_then(Weak::upgrade) {
+            return owner;
+        }
+        if self.known.len() > self.most {
+            self.known.retain(|_, owner| owner.strong_count() > 0);
+            // so that it takes as many newcomers as it takes steps
+            self.most = 2 * self.known.len() + 16;
+        }
+        let owner = Arc::default();
+        // a slice would keep the datagram that brought it
+        self.known.insert(Bytes::copy_from_slice(account), Arc::downgrade(&owner));
+        owner
+    }
 }
 
 /// What one tunnel of a peer holds, until this is dropped.
@@ -76,16 +104,42 @@ impl TunnelMemory {
         (self.bytes, self.flows) = (bytes, flows);
     }
 
+    /// Whose flows of an account are, in all of the peer's tunnels.
+    pub(super) fn owner(&self, account: &Bytes) -> Arc<Owner> {
+        locked(&self.peer.owners).get(account)
+    }
+
     /// What a flow has waiting to be sent has changed.
-    pub(super) fn on_queue(&mut self, before: SendQueue, now: SendQueue) {
-        let (before, now) = (before.memory(), now.memory());
+    pub(super) fn on_queue(&mut self, flow: &mut Flow) {
+        self.set_waiting(flow, flow.queue().shared());
+    }
+
+    pub(super) fn on_removed(&mut self, flow: &mut Flow) {
+        self.set_waiting(flow, 0);
+    }
+
+    fn set_waiting(&mut self, flow: &mut Flow, now: u64) {
+        let before = flow.waiting.set(now);
         self.waiting = self.waiting + now - before;
         change(&self.peer.waiting, before, now);
     }
 
-    /// What the peer's flows have left of so much memory for bytes that wait to be sent.
-    pub(super) fn free(&self, most: u64) -> u64 {
+    /// What a flow's owner may add, where all flows of the peer share so much memory for bytes that wait to be sent.
+    pub(super) fn free(&self, most: u64, flow: &Flow) -> u64 {
+        let (all, own) = (self.peer.waiting.load(Relaxed), flow.waiting.owner().waiting());
+        Holdings { most, all, own }.free()
+    }
+
+    /// What nobody uses of it.
+    fn unused(&self, most: u64) -> u64 {
         most.saturating_sub(self.peer.waiting.load(Relaxed))
+    }
+
+    /// What the owner has waiting that has the most.
+    fn largest(&self) -> u64 {
+        let owners = locked(&self.peer.owners);
+        let held = owners.known.values().filter_map(Weak::upgrade).map(|owner| owner.waiting());
+        held.max().unwrap_or(0)
     }
 
     /// Of this tunnel's bytes that wait to be sent.
@@ -153,20 +207,22 @@ impl Tunnel {
         }
     }
 
-    /// What the flows of all the peer's tunnels have left of their memory for bytes that wait to be sent.
-    pub(super) fn send_memory_free(&self) -> u64 {
-        self.memory.free(self.limits.send_memory())
+    /// What a flow's owner may add of the memory for bytes that wait to be sent.
+    pub(super) fn send_memory_free(&self, flow: &Flow) -> u64 {
+        self.memory.free(self.limits.send_memory(), flow)
     }
 
     /// Reports that the memory for bytes that wait to be sent has been used up for long, or no longer is.
     pub(in crate::core) fn watch_send_memory(&mut self, now: Time) {
-        self.shortage.short &= self.send_memory_free() < self.limits.send_memory() / 2;
+        let most = self.limits.send_memory();
+        self.shortage.short &= self.memory.unused(most) < most / 2;
         let since = self.shortage.short.then(|| self.shortage.since.unwrap_or(now));
         self.shortage.since = since;
         let used_up = since.is_some_and(|since| now.since(since) >= LONG || self.shortage.told);
         if std::mem::replace(&mut self.shortage.told, used_up) != used_up {
             let (tunnel, peer) = (self.id, self.peer);
-            self.events.push_back(Event::SendMemory { tunnel, peer, used_up });
+            let largest = units::Bytes::new(self.memory.largest());
+            self.events.push_back(Event::SendMemory { tunnel, peer, used_up, largest });
         }
     }
 

@@ -98,9 +98,8 @@ impl Tunnel {
     /// The last frame about a flow in this direction.
     pub(super) fn write_last(&mut self, now: Time, id: u64, frame: &Frame) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let before = flow.queue();
         flow.sending.clear();
-        self.memory.on_queue(before, flow.queue());
+        self.memory.on_queue(flow);
         self.scheduler.close(flow.turns);
         self.turns.remove(&flow.turns);
         // nothing is scheduled for the closed handle again: `ended` keeps bytes out

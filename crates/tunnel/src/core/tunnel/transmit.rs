@@ -88,7 +88,7 @@ impl Tunnel {
         let copy = copies.map(ScheduledCopy::due).min().unwrap_or(Time::NEVER);
         let repair = self.repair_deadline();
         let sends = slot.min(copy.min(repair).max(self.pacer.next(now)));
-        sends.min(self.probe_deadline()).min(self.release_deadline())
+        sends.min(self.probe_deadline()).min(self.release_deadline()).min(self.orphans.deadline())
     }
 
     /// The datagrams taken out were sent by now. Where they leave together, a driver's delays
@@ -113,12 +113,14 @@ impl Tunnel {
         self.lanes[nth].as_ref().is_none_or(|lane| lane.waiting == 0)
     }
 
+    /// Whether the peer takes new bytes, by its credit and by what it acknowledges.
+    pub(super) fn peer_takes_more(&self) -> bool {
+        self.peer_has_room() && self.is_flushed(0) && self.is_flushed(1)
+    }
+
     /// Whether new bytes may be sent: the peer has room for them, and the path too.
     pub(super) fn may_send_new(&self) -> bool {
-        self.peer_has_room()
-            && self.is_flushed(0)
-            && self.is_flushed(1)
-            && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
+        self.peer_takes_more() && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
     }
 
     /// The same for interactive data, by an eighth more: undetected losses must not stop a
@@ -175,9 +177,8 @@ impl Tunnel {
         let opening = flow.is_opening().then(|| flow.header(id).to_bytes().len());
         let fits = opening.map_or(u64::MAX, |header| self.repeatable(header, offset));
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let before = flow.queue();
         let bytes = flow.sending.take(turn.bytes.as_u64().min(fits));
-        self.memory.on_queue(before, flow.queue());
+        self.memory.on_queue(flow);
         let length = bytes.len() as u64;
         let rest = turn.bytes.as_u64().saturating_sub(length);
         self.scheduler.on_waiting(turn.flow, units::Bytes::new(rest));
@@ -185,7 +186,7 @@ impl Tunnel {
         let copy = nth == 0 && flow.sending.copies(now, length);
         let woken = flow.sending.waits && {
             let queue = flow.queue();
-            queue.wakes(queue.room(self.memory.free(self.limits.send_memory())))
+            queue.wakes(queue.room(self.memory.free(self.limits.send_memory(), flow)))
         };
         flow.sending.waits &= !woken;
         self.tell(now, id, nth, &[Frame::Data { offset, bytes }], copy);

@@ -11,7 +11,7 @@ use crate::trust::{Peer, PeerKind};
 use ekiden_linux::host::clock;
 use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
-use ekiden_model::units::{Rate, Time};
+use ekiden_model::units::{Bytes, Rate, Time};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -44,8 +44,11 @@ impl Inner {
                 Event::Restrained { peer, why, rate, .. } => {
                     self.on_restrained(peer, why, rate, own);
                 }
-                Event::SendMemory { peer, used_up, .. } => {
-                    self.on_send_memory(peer, used_up, own);
+                Event::SendMemory { peer, used_up, largest, .. } => {
+                    self.on_send_memory(peer, (used_up, largest), own);
+                }
+                Event::OrphansReset { peer, flows, .. } => {
+                    self.on_orphans_reset(peer, flows, own);
                 }
                 Event::Flow(_) => {}
             }
@@ -163,14 +166,27 @@ impl Inner {
         });
     }
 
-    fn on_send_memory(&self, peer: Fingerprint, used_up: bool, own: Option<&str>) {
+    fn on_send_memory(
+        &self,
+        peer: Fingerprint,
+        (used_up, largest): (bool, Bytes),
+        own: Option<&str>,
+    ) {
         self.find(peer, own, |known| {
             let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
             match used_up {
-                true => tracing::warn!(%peer, left_out, "bytes that wait for the tunnel have used up their memory for 10 s: clients wait"),
+                true => tracing::warn!(%peer, largest_account = %largest, left_out, "bytes that wait for the tunnel have used up their memory for 10 s: clients wait"),
                 false => tracing::info!(%peer, left_out, "half of the memory for bytes that wait for the tunnel is free again"),
             }
+        });
+    }
+
+    fn on_orphans_reset(&self, peer: Fingerprint, flows: u64, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            let Some(left_out) = known.log_line() else { return };
+            let peer = &known.peer.name;
+            tracing::warn!(%peer, flows, left_out, "flows reset: their connections ended, and the peer took too little of the rest for too long");
         });
     }
 

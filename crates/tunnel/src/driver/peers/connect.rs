@@ -268,6 +268,7 @@ impl Inner {
                 | Event::Breaker { .. }
                 | Event::Restrained { .. }
                 | Event::SendMemory { .. }
+                | Event::OrphansReset { .. }
                 | Event::Flow(_) => {}
             }
         }

@@ -115,7 +115,7 @@ fn tells_a_relay_that_takes_no_more_from_a_slow_tunnel() {
     assert!(full.starts_with(says) && full.contains("292 KiB wait here"), "{full}");
     assert!(of(|flow| flow.all_full = true).contains("has no memory for more"));
     let short = of(|flow| flow.short = true);
-    assert!(short.ends_with("takes half of `[tunnel] memory`"), "{short}");
+    assert!(short.ends_with("what waits, half of `[tunnel] memory`"), "{short}");
     assert!(of(|_| ()).starts_with("the tunnel to \"ship\", where 2 flows share 20 Mbit/s;"));
     let gone = TunnelStatus { up: false, ..ship.clone() };
     let legs = [leg("client", Some("ship"), 9), leg("upstream", None, 0)];

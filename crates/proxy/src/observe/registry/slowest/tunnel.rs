@@ -39,7 +39,7 @@ pub(super) fn into(
     let others = rivals.senders();
     let short = match flow.short {
         true => {
-            "; no more is read here, because all that waits for it takes half of `[tunnel] memory`"
+            "; no more is read here, because its account has its part of the memory for what waits, half of `[tunnel] memory`"
         }
         false => "",
     };

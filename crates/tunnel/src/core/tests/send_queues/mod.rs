@@ -1,5 +1,8 @@
 //! Bytes that wait to be sent: bounded for all of a peer's flows, and no flow waits for others.
 
+mod orphans;
+mod owners;
+
 use super::liar::{Liar, MEMORY};
 use super::network::{FAR, NEAR, Network, Path, pattern};
 use crate::core::*;
