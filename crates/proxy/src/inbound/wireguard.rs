@@ -83,7 +83,7 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
             false => (header.destination, header.source, header.ports.map(|(from, _)| from)),
         };
         let to = SocketAddr::new(other.to_canonical(), port.unwrap_or(0));
-        if client.is_relayed(header.protocol, to.ip()) {
+        if client.is_relayed(header, to.ip()) {
             return true;
         }
         if from_peer && !client.may_go(now, own, to, &account) {
@@ -96,10 +96,12 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
 }
 
 impl Client {
-    /// Whether the relay carries it, and so judges and counts it.
-    fn is_relayed(&self, protocol: Protocol, other: IpAddr) -> bool {
+    /// Whether the relay carries it, and so judges and counts it. A later fragment only says that it is TCP: the kernel
+    /// believes the first one (RFC 8200 §4.5).
+    fn is_relayed(&self, header: &Header, other: IpAddr) -> bool {
         let settings = &self.config.settings;
-        protocol == Protocol::Tcp
+        header.protocol == Protocol::Tcp
+            && header.ports.is_some()
             && !settings.wireguard.own().contains(&other)
             && !settings.gateway.bypass.iter().any(|net| net.contains(&other))
     }

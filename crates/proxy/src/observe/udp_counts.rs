@@ -91,14 +91,16 @@ struct Place {
 }
 
 impl UdpCounts {
-    /// Begins an association, one of `most`, as the model decides; one of another holder may end for it.
+    /// Begins an association, one of `most`, as the model decides; one of another holder may end for it. `proven`: the
+    /// holder's address cannot be forged.
     pub(crate) fn begin(
         self: &Arc<Self>,
         most: u64,
         holder: Holder,
+        proven: bool,
     ) -> Result<UdpTally, NoAssociation> {
         let mut tally = self.flow();
-        tally.enter(most, holder)?;
+        tally.enter(most, holder, proven)?;
         Ok(tally)
     }
 
@@ -133,9 +135,14 @@ impl UdpCounts {
 
 impl UdpTally {
     /// Counts as an association from now on, one of `most`.
-    pub(crate) fn enter(&mut self, most: u64, holder: Holder) -> Result<(), NoAssociation> {
+    pub(crate) fn enter(
+        &mut self,
+        most: u64,
+        holder: Holder,
+        proven: bool,
+    ) -> Result<(), NoAssociation> {
         let (now, gives_way) = (clock::now(), Arc::new(Notify::new()));
-        let share = AssociationShare { most, of_free: holder.of_free() };
+        let share = AssociationShare { most, of_free: holder.of_free(), proven };
         let told = Arc::clone(&gives_way);
         let end = |other: Arc<Notify>| {
             self.all.gave_way.fetch_add(1, Relaxed);
@@ -214,11 +221,11 @@ mod tests {
     fn counts_associations_up_to_the_limit() {
         let all = Arc::new(UdpCounts::default());
         let [one, two, three] = [1, 2, 3].map(Holder::Account);
-        let first = all.begin(2, one).unwrap();
-        let second = all.begin(2, two).unwrap();
-        assert_eq!(all.begin(2, three).unwrap_err(), NoAssociation::All);
+        let first = all.begin(2, one, true).unwrap();
+        let second = all.begin(2, two, true).unwrap();
+        assert_eq!(all.begin(2, three, true).unwrap_err(), NoAssociation::All);
         drop(first);
-        assert!(all.begin(2, three).is_ok());
+        assert!(all.begin(2, three, true).is_ok());
         drop(second);
         // what has not entered does not count as an association
         drop(all.flow());
@@ -229,11 +236,12 @@ mod tests {
     #[test]
     fn one_holder_has_half_of_them() {
         let all = Arc::new(UdpCounts::default());
-        let take = |holder| std::iter::from_fn(|| all.begin(256, holder).ok()).collect::<Vec<_>>();
+        let take =
+            |holder| std::iter::from_fn(|| all.begin(256, holder, true).ok()).collect::<Vec<_>>();
         let at = |text: &str| Holder::of(None, text.parse().unwrap());
         let first = take(at("2001:db8::1"));
         assert_eq!(first.len(), 128);
-        assert_eq!(all.begin(256, at("2001:db8::2")).unwrap_err(), NoAssociation::Share(128));
+        assert_eq!(all.begin(256, at("2001:db8::2"), true).unwrap_err(), NoAssociation::Share(128));
         let second = take(at("2001:db8:0:1::1"));
         assert_eq!((second.len(), all.status(256).gave_way), (64, 0));
         // of three, the one that has more than an even share gives
@@ -248,9 +256,9 @@ mod tests {
     async fn an_association_that_ends_for_another_is_told_so() {
         let all = Arc::new(UdpCounts::default());
         let [one, two] = [Holder::Source(Source::Peer(1)), Holder::Account(2)];
-        let held: Vec<_> = std::iter::from_fn(|| all.begin(9, one).ok()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| all.begin(9, one, true).ok()).collect();
         assert_eq!(held.len(), 8);
-        let news: Vec<_> = (0..2).map(|_| all.begin(9, two).unwrap()).collect();
+        let news: Vec<_> = (0..2).map(|_| all.begin(9, two, true).unwrap()).collect();
         held[0].gives_way().await;
         let is_told = |tally: &UdpTally| {
             let told = std::pin::pin!(tally.gives_way());
@@ -265,7 +273,7 @@ mod tests {
 
     #[test]
     fn summarizes_in_words() {
-        let mut one = Arc::new(UdpCounts::default()).begin(1, Holder::Account(1)).unwrap();
+        let mut one = Arc::new(UdpCounts::default()).begin(1, Holder::Account(1), true).unwrap();
         one.up();
         assert_eq!(one.in_words("closed"), "closed; 1 datagrams up, 0 down");
         one.on_dropped(DropReason::Refused, || "a rule refuses x:1".to_owned());

@@ -87,6 +87,11 @@ impl NamePorts {
         is_new
     }
 
+    /// Whether an open port is such a one.
+    pub(super) fn is_served_by(&self, is_such: impl Fn(&SocketAddr) -> bool) -> bool {
+        self.served.keys().any(is_such)
+    }
+
     /// Those that could not be had.
     pub(super) fn failed(&self, now: Time) -> impl Iterator<Item = DnsPortStatus> {
         self.failed.iter().map(move |(at, port)| DnsPortStatus {

@@ -265,11 +265,17 @@ impl Inner {
         };
         if is_on {
             self.set_rules(rules, &self.config().settings, asked);
+        } else if self.shared.gateway.live.load(Relaxed) > 0 {
+            // they still need their packets
+            self.set_rules(rules, &self.config().settings, asked);
         } else {
             *rules = None;
         }
         let door = &mut *locked(&self.gateway);
         door.state = RuleState::of(rules);
+        if rules.is_none() && !is_on {
+            (door.error, door.health) = (None, None);
+        }
         if is_on && lost && door.state.held {
             door.restored += 1;
             tracing::warn!("gateway: nft had ended; its rules are set again");

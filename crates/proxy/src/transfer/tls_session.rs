@@ -57,6 +57,8 @@ struct State {
     aborted: bool,
     /// Ended from elsewhere.
     shut: bool,
+    /// A task sends what waits.
+    flushing: bool,
 }
 
 /// The carrier as rustls writes it.
@@ -124,6 +126,7 @@ impl TlsSession {
             finished: false,
             aborted: false,
             shut: false,
+            flushing: false,
         };
         let session = Self { carrier, state: Mutex::new(state), framing, _kept: kept };
         session.count(Direction::Up, read.saturating_sub(plain));
@@ -286,14 +289,18 @@ impl TlsSession {
     /// Ends this direction; what the connection does not take at once is sent behind the scenes.
     pub(crate) fn finish(self: &Arc<Self>) {
         let waits = self.end();
-        if waits && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        // one task alone waits for the connection to take more
+        if waits
+            && !std::mem::replace(&mut locked(&self.state).flushing, true)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
             let session = Arc::clone(self);
             runtime.spawn(async move { session.flushed().await });
         }
     }
 
     /// Announces the end (RFC 8446 §6.1); whether it still waits here.
-    fn end(&self) -> bool {
+    pub(crate) fn end(&self) -> bool {
         let state = &mut *locked(&self.state);
         if state.aborted {
             return false;

@@ -5,7 +5,7 @@ const CLIENT: u64 = 1;
 const PEER: u64 = 8;
 
 const fn share(most: u64, of_free: u64) -> AssociationShare {
-    AssociationShare { most, of_free }
+    AssociationShare { most, of_free, proven: true }
 }
 
 /// A holder takes all that it gets at one time; returns how many, and what ended for that.
@@ -61,6 +61,23 @@ fn one_that_rested_ends_for_another_of_its_holder_or_of_one_that_has_none() {
     assert_eq!(ended, [0]);
     all.begin(later + ms(1), of, 1, 3, |who| ended.push(who)).unwrap();
     assert_eq!(ended, [0, 1]);
+}
+
+#[test]
+fn a_newcomer_that_may_be_forged_ends_none_that_moves() {
+    let mut all = Associations::new();
+    take(&mut all, at(0), share(10, PEER), 0);
+    let forged = AssociationShare { proven: false, ..share(10, PEER) };
+    let mut holders = 1..;
+    let mut come = |all: &mut Associations<u8, u32>, now| {
+        while all.begin(now, forged, holders.next().unwrap(), 1, drop).is_ok() {}
+        all.held_by(&0)
+    };
+    let before = all.held_by(&0);
+    assert!(before >= 8);
+    assert_eq!(come(&mut all, at(1)), before);
+    all.begin(at(2), share(10, PEER), 200, 1, drop).unwrap();
+    assert_eq!(all.held_by(&0), before - 1, "one that is proven takes its part");
 }
 
 #[test]

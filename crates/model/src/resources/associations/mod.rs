@@ -8,7 +8,7 @@
 //! ```text
 //! m > s   and   m ≥ h + 2
 //! ```
-//! (longest queue drop: Suter et al., INFOCOM 1998). No such swap makes the division less even, so equal holders take
+//! (longest queue drop: Suter et al., INFOCOM 1998), if the newcomer is [`AssociationShare::proven`]. No such swap makes the division less even, so equal holders take
 //! nothing from each other. Otherwise one ends that was idle for [`RESTED`]: the newcomer's own, or, where the newcomer
 //! has none, one of the largest holder. A NAT drops such a mapping, too.
 
@@ -28,6 +28,8 @@ pub struct AssociationShare {
     /// A holder takes another while it has less than so many times what is free: 1 leaves it half of all, 8 leaves it
     /// eight ninths.
     pub of_free: u64,
+    /// The newcomer has shown that it is where it says. Others, whose datagrams may be forged, take only what has rested.
+    pub proven: bool,
 }
 
 /// Why a holder gets no association.
@@ -102,7 +104,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         if own >= share.of_free.saturating_mul(most.saturating_sub(held)) {
             let excess = (held + 1).saturating_sub(most).max(1);
             for _ in 0..excess {
-                let victim = self.victim(now, most, &holder).filter(|_| most > 0);
+                let victim = self.victim(now, share, &holder).filter(|_| most > 0);
                 let Some(victim) = victim else {
                     return Err(match held >= most {
                         true => NoAssociation::All,
@@ -123,12 +125,12 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     }
 
     /// The association that ends for another one of `holder`.
-    fn victim(&self, now: Time, most: u64, holder: &H) -> Option<AssociationId> {
+    fn victim(&self, now: Time, share: AssociationShare, holder: &H) -> Option<AssociationId> {
         let own = self.held_by(holder);
         let (largest_held, _, largest) = self.order.last()?;
         let holders = self.holders.len() as u64 + u64::from(own == 0);
-        let is_above = *largest_held > most / holders.max(1) && *largest_held >= own + 2;
-        if is_above {
+        let is_above = *largest_held > share.most / holders.max(1) && *largest_held >= own + 2;
+        if is_above && share.proven {
             return self.longest_idle(largest);
         }
         let gives = if own > 0 { holder } else { largest };

@@ -265,8 +265,9 @@ impl Quota {
         self.serve_all(now);
     }
 
-    /// Bytes of an account moved that could not wait, as the framing of its connections. They delay what follows, and
-    /// end a quota to the byte: how many of them counted. `None`: nothing may pass any more.
+    /// Bytes of an account moved that could not wait, as the framing of its connections. They delay what follows of the
+    /// account, and end a quota to the byte. Returns how many counted: fewer where it is the turn of other accounts for the
+    /// relay's rate, or a quota may get more; the rest is to be charged later. `None`: nothing may pass any more.
     pub fn charge(
         &mut self,
         now: Time,
@@ -276,27 +277,35 @@ impl Quota {
     ) -> Option<Bytes> {
         let (at, nth) = (account.0, direction as usize);
         let member = self.accounts.get_mut(at).filter(|member| !member.is_over())?;
-        let all = (bytes.as_u64(), false);
-        let (fit, spent) = member.spending.as_mut().map_or(all, |s| s.charge(bytes.as_u64()));
-        let lane = &mut member.lanes[nth];
+        let weight = member.limits.weight;
+        let (lane, relay) = (&mut member.lanes[nth], &mut self.relay[nth]);
+        let others = self.turns[nth].iter().take(2).any(|(_, other)| *other != at);
+        let in_share = !others || lane.start <= self.served[nth] + cost(relay.turn(), weight);
+        let of_relay = match (in_share, others) {
+            (false, _) => 0,
+            (true, true) => relay.available(now).min(relay.turn()),
+            (true, false) => relay.available(now),
+        };
+        let fit = bytes.as_u64().min(of_relay);
+        let (fit, spent) = member.spending.as_mut().map_or((fit, false), |s| s.charge(fit));
         lane.bucket.charge(now, fit);
         lane.used = lane.used.saturating_add(fit);
-        let later = cost(fit, member.limits.weight);
-        self.relay[nth].charge(now, fit);
-        self.move_start(at, nth, |start| start.saturating_add(later));
+        relay.charge(now, fit);
+        let later = cost(fit, weight);
+        let earliest = earliest(self.served[nth], self.relay[nth].turn(), weight);
+        self.move_start(at, nth, |start| start.max(earliest).saturating_add(later));
         if spent {
             self.on_class(now, at);
         }
         Some(Bytes::new(fit))
     }
 
-    /// When all is paid that an account was charged, its own rate's part and the relay's; `now` or before: it is paid.
-    /// [`Time::NEVER`]: a rate is zero.
+    /// When an account's own rate has paid for all that it was charged; `now` or before: it has. [`Time::NEVER`]: the rate
+    /// is zero.
     pub fn paid_at(&mut self, now: Time, account: Account, direction: Direction) -> Time {
-        let nth = direction as usize;
-        let own =
-            self.accounts.get_mut(account.0).map(|member| member.lanes[nth].bucket.paid_at(now));
-        own.unwrap_or(now).max(self.relay[nth].paid_at(now))
+        let lane =
+            |member: &mut super::AccountState| member.lanes[direction as usize].bucket.paid_at(now);
+        self.accounts.get_mut(account.0).map_or(now, lane)
     }
 
     /// An account that waits for a loan to come back, or, with `all`, for anything, is looked at again.

@@ -65,7 +65,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     session.registration.set_state(ConnectionState::Relaying);
     match (&mut task.0).await {
         Ok(()) => {
-            client.finish();
+            client.end();
             client.flushed().await;
         }
         // neither side may take a cut for an end of stream

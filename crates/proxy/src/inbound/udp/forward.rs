@@ -148,7 +148,7 @@ impl ForwardFlow {
         owner.decider(config).unresolved(to)?;
         let holder = Holder::of(account.as_ref().map(|account| account.id), client.ip());
         let most = settings.associations;
-        let tally = shared.udp.begin(most.into(), holder);
+        let tally = shared.udp.begin(most.into(), holder, false);
         let tally = tally.map_err(|why| no_association(why, most))?;
         let place = shared.resources.make_room(client.ip().into());
         let place = place.ok_or_else(|| exhausted("all connections are in use".to_owned()))?;

@@ -133,7 +133,7 @@ impl PacketFlow {
         }
         let resources = &config.shared.resources;
         let joined = resources.peers.get(&peer);
-        let entered = self.tally.enter(most.into(), Holder::Source(joined.source()));
+        let entered = self.tally.enter(most.into(), Holder::Source(joined.source()), true);
         entered.map_err(|why| no_association(why, most))?;
         // its socket counts as a connection
         let place = resources

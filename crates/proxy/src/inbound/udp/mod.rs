@@ -251,7 +251,8 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
     let (account, client) = (session.registration.entry.account(), session.address.ip());
     let holder = Holder::of(account.map(|account| account.id), client);
     let most = config.settings.udp.associations;
-    let tally = shared.udp.begin(most.into(), holder).map_err(|why| no_association(why, most))?;
+    let tally = shared.udp.begin(most.into(), holder, true);
+    let tally = tally.map_err(|why| no_association(why, most))?;
     let place = shared.resources.make_room(client.into()).ok_or_else(|| {
         no_room("the connection limit is reached, and an association counts as two".to_owned())
     })?;

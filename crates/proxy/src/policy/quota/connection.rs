@@ -75,7 +75,7 @@ impl AccountConnection {
         self.change(|state, now| {
             state.quota.on_moved(now, self.flow, direction, Bytes::new(used));
             // under the same lock, so that the quota and the usage never differ
-            self.used.0[direction as usize].fetch_add(used, Relaxed);
+            self.used.used[direction as usize].fetch_add(used, Relaxed);
         });
     }
 
@@ -103,7 +103,7 @@ impl AccountConnection {
         self.change(|state, now| {
             let passes = state.quota.datagram(now, self.flow, direction, size);
             if passes == Some(true) {
-                self.used.0[direction as usize].fetch_add(size.as_u64(), Relaxed);
+                self.used.used[direction as usize].fetch_add(size.as_u64(), Relaxed);
             }
             passes
         })

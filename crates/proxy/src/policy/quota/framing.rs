@@ -3,15 +3,18 @@
 
 use super::Quotas;
 use super::connection::AccountConnection;
-use super::state::UsageCounters;
+use super::state::{State, UsageCounters};
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::{Account, Direction};
-use ekiden_model::units::{Bytes, Time};
+use ekiden_model::units::{Bytes, Span, Time};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// Bytes that are charged together: fewer cost more than they weigh.
 const AT_ONCE: u64 = 4 * 1024;
+
+/// Where it is the turn of others, the rest is charged after so long.
+const AGAIN: Span = Span::from_millis(20);
 
 /// The framing of one client's connection, and the account that it is charged to.
 #[derive(Debug, Default)]
@@ -39,64 +42,93 @@ impl Framing {
 
     /// Whose request was read last: it is charged from now on, also for what moved before. `None`: nobody.
     pub(crate) fn set_payer(&self, connection: Option<&AccountConnection>) {
-        self.charge(1);
         let payer = connection.and_then(AccountConnection::payer);
-        if payer.is_none() {
+        let account = |payer: &Payer| payer.account;
+        let mut known = locked(&self.payer);
+        if known.as_ref().map(account) != payer.as_ref().map(account) {
+            if let Some(before) = &*known {
+                self.leave(before);
+            }
             self.paid_at.store(0, Relaxed);
         }
-        *locked(&self.payer) = payer;
+        *known = payer;
     }
 
     /// Charges what is worth it. Returns when the account has paid: nothing more is to be read before. It may lock the
     /// quotas and end connections, so its caller holds no lock.
     pub(crate) fn settle(&self) -> Time {
-        if self.due.iter().any(|due| due.load(Relaxed) >= AT_ONCE) {
-            self.charge(AT_ONCE);
+        let is_worth_it = self.due.iter().any(|due| due.load(Relaxed) >= AT_ONCE);
+        if is_worth_it || self.paid_at.load(Relaxed) > 0 {
+            let payer = locked(&self.payer).clone();
+            let paid_at = payer.map_or(Time::ZERO, |payer| self.charge(&payer));
+            self.paid_at.store(paid_at.as_nanos(), Relaxed);
         }
         Time::from_nanos(self.paid_at.load(Relaxed))
     }
 
-    fn charge(&self, least: u64) {
-        let Some(payer) = locked(&self.payer).clone() else { return };
-        for direction in Direction::ALL {
-            let due = &self.due[direction as usize];
-            if due.load(Relaxed) < least {
-                continue;
-            }
-            let bytes = due.swap(0, Relaxed);
-            match payer.charge(direction, bytes) {
-                Some((counted, paid_at)) => {
-                    // its quota may get more later
-                    due.fetch_add(bytes - counted, Relaxed);
-                    self.paid_at.fetch_max(paid_at.as_nanos(), Relaxed);
-                }
-                // like a client of no account, until it logs in to another
-                None => self.set_over(),
-            }
+    /// When all is paid; [`Time::ZERO`]: it is.
+    fn charge(&self, payer: &Payer) -> Time {
+        let due = [0, 1].map(|nth| self.due[nth].swap(0, Relaxed));
+        let Some((rest, paid_at, now)) = payer.charge(due) else {
+            // like a client of no account, until it logs in to another
+            let _ = locked(&self.payer).take_if(|known| known.account == payer.account);
+            return Time::ZERO;
+        };
+        for (due, rest) in self.due.iter().zip(rest) {
+            due.fetch_add(rest, Relaxed);
+        }
+        match rest.iter().any(|rest| *rest >= AT_ONCE) {
+            true => paid_at.max(now + AGAIN),
+            false if paid_at > now => paid_at,
+            false => Time::ZERO,
         }
     }
 
-    fn set_over(&self) {
-        *locked(&self.payer) = None;
-        self.paid_at.store(0, Relaxed);
+    /// What is due is charged later, with what other connections of the account leave.
+    fn leave(&self, payer: &Payer) {
+        for (due, later) in self.due.iter().zip(&payer.used.due) {
+            later.fetch_add(due.swap(0, Relaxed), Relaxed);
+        }
     }
 }
 
 impl Drop for Framing {
+    // perhaps within a lock
     fn drop(&mut self) {
-        self.charge(1);
+        if let Some(payer) = locked(&self.payer).take() {
+            self.leave(&payer);
+        }
     }
 }
 
 impl Payer {
-    /// How many bytes counted, and when they are paid; `None`: nothing of the account may pass any more.
-    fn charge(&self, direction: Direction, bytes: u64) -> Option<(u64, Time)> {
+    /// The bytes up and down that did not count yet, when those that did are paid, and the time now; `None`: nothing of
+    /// the account may pass any more.
+    fn charge(&self, due: [u64; 2]) -> Option<([u64; 2], Time, Time)> {
         self.quotas.change(|state, now| {
-            let counted = state.quota.charge(now, self.account, direction, Bytes::new(bytes))?;
-            let counted = counted.as_u64();
-            // under the same lock, so that the quota and the usage never differ
-            self.used.0[direction as usize].fetch_add(counted, Relaxed);
-            Some((counted, state.quota.paid_at(now, self.account, direction)))
+            let mut rest = due;
+            let mut paid_at = Time::ZERO;
+            for (direction, rest) in Direction::ALL.into_iter().zip(&mut rest) {
+                let counted = charge(state, now, self.account, &self.used, direction, *rest)?;
+                *rest -= counted;
+                paid_at = paid_at.max(state.quota.paid_at(now, self.account, direction));
+            }
+            Some((rest, paid_at, now))
         })
     }
+}
+
+/// How many bytes counted; `None`: nothing of the account may pass any more.
+pub(super) fn charge(
+    state: &mut State,
+    now: Time,
+    account: Account,
+    used: &UsageCounters,
+    direction: Direction,
+    bytes: u64,
+) -> Option<u64> {
+    let counted = state.quota.charge(now, account, direction, Bytes::new(bytes))?.as_u64();
+    // under the same lock, so that the quota and the usage never differ
+    used.used[direction as usize].fetch_add(counted, Relaxed);
+    Some(counted)
 }

@@ -155,7 +155,7 @@ impl Quotas {
     }
 
     pub(crate) fn on_second(&self) {
-        locked(&self.state).on_second();
+        self.change(State::on_second);
     }
 
     /// Changes the state, then wakes and ends the connections that the change concerns.

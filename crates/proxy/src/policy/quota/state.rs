@@ -1,11 +1,11 @@
 //! What the quotas' lock guards, and what follows a change once the lock is free.
 
 use super::claims::Claims;
-use super::{Quotas, Usage};
+use super::{Quotas, Usage, framing};
 use crate::observe::registry::ConnectionEntry;
 use crate::settings::{Limits, Sharing, Unclaimed};
 use ekiden_linux::host::clock;
-use ekiden_model::resources::quota::{Account, Config, Flow, Quota};
+use ekiden_model::resources::quota::{Account, Config, Direction, Flow, Quota};
 use ekiden_model::units::{Span, Time};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -47,11 +47,15 @@ pub(super) struct AccountState {
 
 /// Bytes up and down since the start.
 #[derive(Debug, Default)]
-pub(super) struct UsageCounters(pub(super) [AtomicU64; 2]);
+pub(super) struct UsageCounters {
+    pub(super) used: [AtomicU64; 2],
+    /// Framing of connections that are gone, which is still to be charged.
+    pub(super) due: [AtomicU64; 2],
+}
 
 impl UsageCounters {
     pub(super) fn get(&self) -> [u64; 2] {
-        [self.0[0].load(Relaxed), self.0[1].load(Relaxed)]
+        [self.used[0].load(Relaxed), self.used[1].load(Relaxed)]
     }
 }
 
@@ -142,11 +146,29 @@ impl State {
         self.accounts.iter().map(usage).collect()
     }
 
-    pub(super) fn on_second(&mut self) {
+    pub(super) fn on_second(&mut self, now: Time) {
+        self.charge_late(now);
         for state in self.accounts.values_mut() {
             let used = state.used.get();
             state.last_second = [0, 1].map(|at| used[at].saturating_sub(state.before[at]));
             state.before = used;
+        }
+    }
+
+    /// Charges accounts for what connections left that are gone.
+    fn charge_late(&mut self, now: Time) {
+        let is_due = |state: &AccountState| state.used.due.iter().any(|due| due.load(Relaxed) > 0);
+        let all = self.accounts.values().filter(|state| is_due(state));
+        let all: Vec<_> =
+            all.filter_map(|state| Some((state.account?, Arc::clone(&state.used)))).collect();
+        for (account, used) in all {
+            for direction in Direction::ALL {
+                let due = used.due[direction as usize].swap(0, Relaxed);
+                let counted = framing::charge(self, now, account, &used, direction, due);
+                // of an account that is over, none counts any more
+                let rest = counted.map_or(0, |counted| due - counted);
+                used.due[direction as usize].fetch_add(rest, Relaxed);
+            }
         }
     }
 

@@ -99,13 +99,15 @@ impl Inner {
         Ok(Door::start(&settings.listen, tun, Engine::new(key), gate)?)
     }
 
-    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses does.
+    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses is open.
     fn answer_names_within(self: &Arc<Self>, settings: &Settings, door: &mut WireguardDoor) {
         let others = &settings.dns.listen;
         let is_there = |at: &SocketAddr| {
             let all =
                 |other: &SocketAddr| other.ip().is_unspecified() && other.is_ipv6() == at.is_ipv6();
-            others.iter().any(|other| other.port() == 53 && (all(other) || other.ip() == at.ip()))
+            let open = locked(&self.dns)
+                .is_served_by(|other| other.port() == 53 && (all(other) || other.ip() == at.ip()));
+            open || others.iter().any(|other| other.port() == 53 && other.ip() == at.ip())
         };
         let own = door.settings.own().map(|address| SocketAddr::new(address, 53));
         let is_wanted = |at: &SocketAddr| !others.is_empty() && !is_there(at);

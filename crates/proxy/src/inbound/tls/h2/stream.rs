@@ -1,7 +1,7 @@
 //! A stream of HTTP/2: its head and body to a session of HTTP/1.1, and the answer back.
 
 use super::WINDOW;
-use super::slow::{STALLED, SlowStreams};
+use super::slow::{STALLED, SlowStream, SlowStreams};
 use crate::resources::HeldMemory;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::transfer::end::End;
@@ -199,6 +199,7 @@ impl H2Stream {
     }
 
     async fn up(&self, mut body: RecvStream, chunks: bool) -> Result<(), UploadEnd> {
+        let mut slow = None;
         while let Some(data) = body.data().await {
             let data = data.map_err(|_| UploadEnd::Client)?;
             if data.is_empty() {
@@ -206,18 +207,22 @@ impl H2Stream {
             }
             if chunks {
                 let size = format!("{:x}\r\n", data.len());
-                self.write(size.as_bytes()).await?;
+                self.write(size.as_bytes(), &mut slow).await?;
             }
-            self.write(&data).await?;
+            self.write(&data, &mut slow).await?;
             if chunks {
-                self.write(b"\r\n").await?;
+                self.write(b"\r\n", &mut slow).await?;
             }
             self.sent.fetch_add(1, Relaxed);
             let released = body.flow_control().release_capacity(data.len());
             released.map_err(|_| UploadEnd::Client)?;
+            // its bytes have left the window that it was given
+            if body.flow_control().used_capacity() <= FRAME {
+                slow = None;
+            }
         }
         if chunks {
-            self.write(b"0\r\n\r\n").await?;
+            self.write(b"0\r\n\r\n", &mut slow).await?;
         }
         if self.tunnel != Tunnel::None {
             self.inside.finish();
@@ -226,13 +231,15 @@ impl H2Stream {
     }
 
     /// Writes a part of the body. While nobody takes it, other streams do not wait for that.
-    async fn write(&self, data: &[u8]) -> Result<(), UploadEnd> {
+    async fn write(&self, data: &[u8], slow: &mut Option<SlowStream>) -> Result<(), UploadEnd> {
         let mut writing = std::pin::pin!(write_all(&self.inside, data));
         if let Ok(written) = tokio::time::timeout(STALLED, &mut writing).await {
             return written.map_err(|_| UploadEnd::Session);
         }
-        let window = self.held.beside_if_free(WINDOW as usize);
-        let _slow = window.map(|window| self.slow.begin(window));
+        if slow.is_none() {
+            let window = self.held.beside_if_free(WINDOW as usize);
+            *slow = window.map(|window| self.slow.begin(window));
+        }
         writing.await.map_err(|_| UploadEnd::Session)
     }
 
