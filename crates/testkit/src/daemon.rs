@@ -92,11 +92,17 @@ impl Daemon {
         *self = self.home.serve();
     }
 
+    /// Bytes up and down that open a tunnel by [`Self::connect`].
+    pub fn opening(to: SocketAddr, fields: &str) -> (usize, usize) {
+        let answer = "HTTP/1.1 200 Connection established\r\n\r\n";
+        (asked(to, fields).len(), answer.len())
+    }
+
     /// The answer's head to a CONNECT to `to` with these header lines, and the connection.
     pub fn connect(&self, to: SocketAddr, fields: &str) -> (String, TcpStream) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{fields}\r\n").unwrap();
+        stream.write_all(asked(to, fields).as_bytes()).unwrap();
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
             head.push(byte[0]);
@@ -111,6 +117,10 @@ impl Daemon {
         // utime and stime in ticks of 10 ms (proc(5))
         [11, 12].iter().map(|nth: &usize| fields[*nth].parse::<f64>().unwrap() / 100.0).sum()
     }
+}
+
+fn asked(to: SocketAddr, fields: &str) -> String {
+    format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{fields}\r\n")
 }
 
 impl Deref for Daemon {

@@ -79,8 +79,10 @@ fn figures_are_shown_to_the_accounts_own_devices_alone() {
     let (head, mut stream) = daemon.connect(to, "");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     let (mut far, _) = server.accept().unwrap();
-    stream.write_all(&[7; 70_000]).unwrap();
-    far.read_exact(&mut [0; 70_000]).unwrap();
+    let (up, down) = Daemon::opening(to, "");
+    let mut sent = vec![7; 70_000 - up - down];
+    stream.write_all(&sent).unwrap();
+    far.read_exact(&mut sent).unwrap();
     wait_for("the use", || ask(&daemon, "/", "").2.contains("Used <b>70.0 kB</b>"));
     accounts.account(&["set", "tanaka", "--disable"], "");
     wait_for("the refusal", || ask(&daemon, "/", "").2.contains("account is disabled"));

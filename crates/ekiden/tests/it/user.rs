@@ -2,7 +2,7 @@
 //! down, also when the daemon is killed.
 
 use crate::accounts::{ANNA, Accounts};
-use ekiden_testkit::wait_for;
+use ekiden_testkit::{Daemon, wait_for};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -35,9 +35,11 @@ fn enforces_the_limits_of_an_account() {
     assert!(second.starts_with("HTTP/1.1 429 "), "{second}{body}");
     assert!(second.contains("\r\nRetry-After: 1\r\n"), "{second}");
     one.write_all(b"!").unwrap();
-    assert_eq!(until_cut(&mut one), 99_999, "and the one that asked");
+    let (up, down) = Daemon::opening(to, ANNA);
+    assert_eq!(until_cut(&mut one), 99_999 - up - down, "and the one that asked");
     drop(one);
-    wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(",99999,1"));
+    let used = format!(",{},{}", 99_999 - up, 1 + up);
+    wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(&used));
     let listed = accounts.account(&["list"], "");
     assert!(listed.contains("cut until 2") && !listed.contains("active"), "{listed}");
     // in its own time zone
@@ -68,8 +70,9 @@ fn enforces_the_limits_of_an_account() {
     });
     let mut again = again.unwrap();
     again.write_all(b"!").unwrap();
-    assert_eq!(until_cut(&mut again), 149_999, "and the one that asked");
-    wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(",249998,2"));
+    assert_eq!(until_cut(&mut again), 149_999 - up - down, "and the one that asked");
+    let used = format!(",{},{}", 249_998 - 2 * up, 2 + 2 * up);
+    wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(&used));
 }
 
 /// Bytes that come before the end, of whatever kind it is.
@@ -169,7 +172,9 @@ fn usage_survives_a_killed_daemon() {
     let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let to = server.local_addr().unwrap();
     accounts.account(&["add", "sato", "--address", "127.0.0.0/8"], "");
-    for life in 1..=2_u64 {
+    let (up, down) = Daemon::opening(to, "");
+    let (up, down) = (1000 + up, 3000 + down);
+    for life in 1..=2_usize {
         let mut daemon = accounts.serve();
         let (_, mut client) = daemon.connect(to, "");
         let (mut far, _) = server.accept().unwrap();
@@ -185,17 +190,15 @@ fn usage_survives_a_killed_daemon() {
         wait_for("settling", || {
             let json = accounts.account(&["usage", "sato", "--json"], "");
             let used: serde_json::Value = serde_json::from_str(&json).unwrap();
-            used["usage"][0]["down"] == 3000 * life && used["usage"][0]["up"] == 1000 * life
+            used["usage"][0]["down"] == down * life && used["usage"][0]["up"] == up * life
         });
         drop(daemon);
     }
     let csv = accounts.account(&["usage", "--csv"], "");
     let lines: Vec<_> = csv.lines().collect();
     assert_eq!(lines[0], "account,name,begun,down,up");
-    assert!(
-        lines[1].starts_with("1,sato,20") && lines[1].ends_with("T00:00:00Z,6000,2000"),
-        "{csv}"
-    );
+    let used = format!("T00:00:00Z,{},{}", 2 * down, 2 * up);
+    assert!(lines[1].starts_with("1,sato,20") && lines[1].ends_with(&used), "{csv}");
     accounts.account(&["remove", "sato"], "");
     assert!(accounts.account(&["usage"], "").contains("#1 (removed)"));
 }

@@ -17,7 +17,7 @@ use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::*;
-use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -289,8 +289,9 @@ fn a_popular_answer_is_renewed_before_its_end_and_reloads_keep_all() {
 #[test]
 fn a_port_that_is_taken_is_tried_again_at_the_start_and_after_a_reload() {
     let server = Server::start(|query, _| addresses(query, &["192.0.2.7"], 60));
-    let taken = || UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-    let (first, second) = (taken(), taken());
+    // where no other test takes a port that is free for a moment
+    let taken = |last| UdpSocket::bind((Ipv4Addr::new(127, 0, 7, last), 0)).unwrap();
+    let (first, second) = (taken(1), taken(2));
     let [at, moved] = [&first, &second].map(|socket| socket.local_addr().unwrap());
     let mut settings = settings();
     (settings.dns.listen, settings.dns.servers) = (vec![at], vec![server.at.into()]);
