@@ -34,6 +34,8 @@ mod bucket;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod charge_laws;
+#[cfg(test)]
 mod late_laws;
 #[cfg(test)]
 mod laws;
