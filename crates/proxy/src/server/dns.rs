@@ -88,6 +88,7 @@ impl NamePorts {
     }
 
     /// Whether an open port is such a one.
+    #[cfg(feature = "wireguard")]
     pub(super) fn is_served_by(&self, is_such: impl Fn(&SocketAddr) -> bool) -> bool {
         self.served.keys().any(is_such)
     }
