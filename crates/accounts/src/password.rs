@@ -59,7 +59,7 @@ pub fn matches(password: &str, hash: &str) -> bool {
     argon2().is_ok_and(|argon2| argon2.verify_password(password.as_bytes(), &hash).is_ok())
 }
 
-/// Whether a stored text is a hash of a password that [`matches`] can compare with.
+/// Whether a stored text is a hash of a password that [`matches()`] can compare with.
 pub fn is_hash(text: &str) -> bool {
     PasswordHash::new(text).is_ok_and(|hash| {
         Algorithm::new(hash.algorithm.as_str()).is_ok()

@@ -9,7 +9,7 @@
 //! ```
 //! **What counts**: HTTP messages with heads, interim responses, chunk framing and trailers; requests
 //! that open a tunnel, and their answers; the payload of tunnels and datagrams; TLS records and frames of
-//! HTTP/2 around them ([`Framing`]). Each byte counts once, when the limits let it pass, also from the
+//! HTTP/2 around them (`Framing`). Each byte counts once, when the limits let it pass, also from the
 //! cache, and even if it is lost later or its receiver broke. What is written anew counts as it was
 //! read or as it was written, whichever is longer. The relay's own refusals and retransmissions do
 //! not count.
