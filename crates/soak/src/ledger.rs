@@ -58,6 +58,12 @@ impl Side {
         self.unread.fetch_add(WINDOW / 1_024 * 31, Relaxed);
     }
 
+    /// The relay booked so many bytes at most that no end sent: its own answers, or a head as the one of HTTP/1.1 that it
+    /// becomes.
+    pub(crate) fn on_own(&self, bytes: u64) {
+        self.unread.fetch_add(bytes, Relaxed);
+    }
+
     /// These bytes were read, heads and framing included.
     fn on_arrived(&self, bytes: u64) {
         self.arrived.fetch_add(bytes, Relaxed);

@@ -4,6 +4,7 @@ use super::capsules::Capsules;
 use super::{Clients, Opened, book, raw, target};
 use crate::exchange::Failure;
 use crate::laws::{Door, Leg};
+use crate::ledger::Counted;
 use crate::origin::{Service, compared, datagram};
 use ekiden_model::rng::Rng;
 use std::collections::BTreeSet;
@@ -62,17 +63,20 @@ enum Way {
 
 /// UDP ASSOCIATE.
 struct SocksUdp {
-    control: TcpStream,
+    control: Counted<TcpStream>,
     socket: UdpSocket,
     head: Vec<u8>,
 }
 
 impl SocksUdp {
     async fn open(clients: &Clients, door: Door, to: &(String, u16)) -> Result<Self, Failure> {
-        let mut control = clients.connect().await?;
-        let any = ("0.0.0.0".to_owned(), 0);
-        let (_, relay) = raw::socks(&mut control, door, 3, &any).await?;
+        let control = clients.connect().await?;
         let local = control.local_addr()?.ip();
+        let mut control = clients.counted(control, door);
+        let any = ("0.0.0.0".to_owned(), 0);
+        // a method, a verdict and a reply
+        clients.ledger.down(door).on_own(2 + 2 + 10);
+        let (_, relay) = raw::socks(&mut control, door, 3, &any).await?;
         let socket = UdpSocket::bind((local, 0)).await?;
         socket.connect(SocketAddr::from((clients.relay.ip(), relay))).await?;
         Ok(Self { control, socket, head: head(&to.0, to.1) })

@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Transfers over one connection: rounds of some beside each other.
 const ROUNDS: u64 = 3;
 const STREAMS: usize = 2;
+/// A head of HTTP/1.1 is longer than the one of HTTP/2 by less.
+const HEAD: u64 = 256;
 
 pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
     let door = Door::Http2;
@@ -68,6 +70,9 @@ async fn stream(
     let door = Door::Http2;
     let (from, opened) = (clients.ledger.now(), Opened::default());
     let transfer = async {
+        for side in [clients.ledger.up(door), clients.ledger.down(door)] {
+            side.on_own(HEAD);
+        }
         let stream = patiently("CONNECT", connect(sender, door, authority)).await?;
         client(stream, &order, &clients.ledger, door, || opened.set()).await
     };
