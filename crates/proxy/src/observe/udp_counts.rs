@@ -60,7 +60,7 @@ impl Holder {
 /// Totals of all associations, and of all flows from tunnels, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct UdpCounts {
-    /// Associations now, and how each is told that it gives way.
+    /// Associations now, and how each hears that it gives way.
     held: Mutex<Associations<Holder, Arc<Notify>>>,
     begun: AtomicU64,
     gave_way: AtomicU64,

@@ -11,7 +11,6 @@ use ekiden_model::units::{Bytes, Rate, Time};
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 /// A connection of an account. Its drop gives its slot to another.
@@ -74,8 +73,7 @@ impl AccountConnection {
         let used = bytes as u64;
         self.change(|state, now| {
             state.quota.on_moved(now, self.flow, direction, Bytes::new(used));
-            // under the same lock, so that the quota and the usage never differ
-            self.used.used[direction as usize].fetch_add(used, Relaxed);
+            self.used.add(direction, used);
         });
     }
 
@@ -103,7 +101,7 @@ impl AccountConnection {
         self.change(|state, now| {
             let passes = state.quota.datagram(now, self.flow, direction, size);
             if passes == Some(true) {
-                self.used.used[direction as usize].fetch_add(size.as_u64(), Relaxed);
+                self.used.add(direction, size.as_u64());
             }
             passes
         })

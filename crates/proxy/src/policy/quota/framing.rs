@@ -128,7 +128,6 @@ pub(super) fn charge(
     bytes: u64,
 ) -> Option<u64> {
     let counted = state.quota.charge(now, account, direction, Bytes::new(bytes))?.as_u64();
-    // under the same lock, so that the quota and the usage never differ
-    used.used[direction as usize].fetch_add(counted, Relaxed);
+    used.add(direction, counted);
     Some(counted)
 }

@@ -54,6 +54,11 @@ pub(super) struct UsageCounters {
 }
 
 impl UsageCounters {
+    /// Under the lock of the quota, so that the two never differ.
+    pub(super) fn add(&self, direction: Direction, bytes: u64) {
+        self.used[direction as usize].fetch_add(bytes, Relaxed);
+    }
+
     pub(super) fn get(&self) -> [u64; 2] {
         [self.used[0].load(Relaxed), self.used[1].load(Relaxed)]
     }
