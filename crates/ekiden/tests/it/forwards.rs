@@ -132,6 +132,11 @@ fn only_trusted_proxies_name_the_client() {
         assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
     wait_for("three refusals", || behind.status()["totals"]["refused"] == 3);
+    // a balancer that asks whether the port is open is no refusal
+    drop(connect(far));
+    let reset = connect(far);
+    socket2::SockRef::from(&reset).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(reset);
     // the proxy's own port, too
     let mut client = TcpStream::connect(behind.address).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -146,4 +151,5 @@ fn only_trusted_proxies_name_the_client() {
     client.read_exact(&mut head).unwrap();
     // "1" stands where the version should
     assert_eq!(&head, b"HTTP/1.1 505");
+    assert_eq!(behind.status()["totals"]["refused"], 3);
 }

@@ -11,6 +11,17 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 
+/// Which end broke off a transfer that had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CutBy {
+    Client,
+    /// Or an upstream proxy.
+    Destination,
+    /// A limit of this relay or of the account.
+    Relay,
+}
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Record<'a> {
     pub(crate) time: String,
@@ -29,6 +40,9 @@ pub(crate) struct Record<'a> {
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
     pub(crate) seconds: f64,
+    /// Absent where the transfer is whole, or had not begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cut_by: Option<CutBy>,
     /// How it ended, or why it failed.
     pub(crate) result: &'a str,
 }

@@ -58,6 +58,14 @@ impl Route {
         chains
     }
 
+    /// The chains whose kept connections a request may take: the first that does not back off. A later one is not taken
+    /// instead, though it has a connection. Where all back off, any.
+    pub(crate) fn to_reuse(&self, tunnel_is_up: impl Fn(&str) -> bool) -> &[Chain] {
+        let now = clock::now();
+        let first = self.chains.iter().position(|chain| !chain.backs_off(now, &tunnel_is_up));
+        first.map_or(&self.chains[..], |first| &self.chains[first..=first])
+    }
+
     pub(crate) fn is_direct(&self) -> bool {
         self.chains.iter().any(|chain| chain.hops.is_empty())
     }

@@ -11,6 +11,8 @@ use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
 use crate::wire::http::fields;
 use crate::wire::http::head::Field;
+use ekiden_linux::host::clock;
+use ekiden_model::units::{Span, Time};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,9 +31,17 @@ pub(crate) struct Origin {
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) through: Arc<[String]>,
     pub(crate) reused: bool,
+    pub(crate) idle_since: Time,
+    /// For how many seconds the server keeps it open from then on, where it says so.
+    pub(crate) kept_for: Option<u32>,
     /// Reserved for one client, because an authentication applies to the connection and not to the request.
     pub(crate) own: bool,
 }
+
+/// A server that closes idle connections does not after so short a while.
+const JUST_USED: Span = Span::from_secs(1);
+/// How much sooner than the server this relay gives a connection up: a request may be on its way when the server closes.
+const AHEAD: Span = Span::from_secs(1);
 
 impl Origin {
     /// Its pool key after a request of this client.
@@ -47,6 +57,22 @@ impl Origin {
     pub(crate) fn address(&self) -> Option<IpAddr> {
         let direct = self.through.is_empty();
         direct.then(|| self.incoming.stream.peer_addr().ok()).flatten().map(|peer| peer.ip())
+    }
+
+    /// For how much longer it may be kept, of `limit` since it became idle.
+    pub(crate) fn left(&self, limit: Span) -> Span {
+        let said = self.kept_for.map_or(limit, |seconds| {
+            let said = Span::from_secs(seconds.into());
+            Span::from_nanos(said.as_nanos().saturating_sub(AHEAD.as_nanos()))
+        });
+        let idle = clock::now().since(self.idle_since);
+        Span::from_nanos(limit.min(said).as_nanos().saturating_sub(idle.as_nanos()))
+    }
+
+    /// Whether a request may take it that must not be sent twice (RFC 9110 §9.2.2): the server might close it just
+    /// then. A client that has authenticated its connection needs it all the same.
+    pub(crate) fn takes_once(&self) -> bool {
+        self.own || clock::now().since(self.idle_since) < JUST_USED
     }
 
     /// Whether it is open and silent. Unrequested bytes would be taken for the next response.

@@ -126,7 +126,11 @@ impl Resources {
         let limits = state.settings.pool;
         let of_key = state.pooled.get(&key).copied().unwrap_or(0);
         let total = state.watchers.len() as u64;
-        if of_key >= limits.per_destination || total >= u64::from(limits.connections) {
+        let left = origin.left(limits.idle);
+        if left.as_nanos() == 0
+            || of_key >= limits.per_destination
+            || total >= u64::from(limits.connections)
+        {
             return Some(origin);
         }
         state.level();
@@ -139,11 +143,11 @@ impl Resources {
         let parked = IdleConnection::Origin { origin, number };
         let handle = state.register.insert(clock::now(), Pool::Server(key.clone()), parked);
         *state.pooled.entry(key).or_default() += 1;
-        let (resources, idle) = (Arc::downgrade(self), limits.idle);
+        let resources = Arc::downgrade(self);
         let task = tokio::spawn(async move {
             // unrequested bytes make it useless, as its end does
             let ended = watch(&stream);
-            let _ = tokio::time::timeout(idle.into(), ended).await;
+            let _ = tokio::time::timeout(left.into(), ended).await;
             drop(stream);
             if let Some(resources) = resources.upgrade() {
                 resources.expire(number);

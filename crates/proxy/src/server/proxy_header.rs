@@ -32,6 +32,8 @@ impl Inner {
                     let address = said.unwrap_or(client.address);
                     return inner.admit(AcceptedClient { address, ..client });
                 }
+                // a balancer asks only whether the port is open
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => return,
                 Ok(Ok(Err(bad))) => bad.to_string(),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("its header of the PROXY protocol did not come within {limit}"),
@@ -46,15 +48,19 @@ impl Inner {
     }
 }
 
-/// Takes the header, and nothing behind it, out of the stream.
+/// Takes the header, and nothing behind it, out of the stream. `ConnectionAborted`: it ended before its first byte.
 async fn take_header(stream: &End) -> io::Result<Result<ProxyHeader, BadHeader>> {
     let mut bytes = vec![0; FIRST];
     let mut before = 0;
     loop {
-        let seen = stream.peek(&mut bytes).await?;
-        if seen == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        let seen = match stream.peek(&mut bytes).await {
+            Ok(0) if before == 0 => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if before == 0 && error.kind() == io::ErrorKind::ConnectionReset => {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            seen => seen?,
+        };
         match read(bytes.get(..seen).unwrap_or_default()) {
             Err(bad) => return Ok(Err(bad)),
             Ok(Some((header, length))) => {

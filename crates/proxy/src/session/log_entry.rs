@@ -3,7 +3,7 @@
 use super::Session;
 use crate::destination::Destination;
 use crate::error::Failure;
-use crate::observe::access_log::{AccessLog, Record, timestamp};
+use crate::observe::access_log::{AccessLog, CutBy, Record, timestamp};
 use crate::observe::registry::{Protocol, Registration};
 use crate::observe::traces::{TraceEnd, TraceParent};
 use ekiden_linux::host::clock;
@@ -18,6 +18,7 @@ pub(crate) struct LogEntry {
     pub(crate) target: Option<String>,
     pub(crate) through: Arc<[String]>,
     pub(crate) status: Option<u16>,
+    pub(crate) cut_by: Option<CutBy>,
     begun: Time,
     /// The connection's byte counters at the beginning.
     before: (u64, u64),
@@ -31,6 +32,7 @@ impl LogEntry {
             target: None,
             through: Arc::new([]),
             status: None,
+            cut_by: None,
             begun: clock::now(),
             before: registration.bytes(),
         }
@@ -71,6 +73,7 @@ impl LogEntry {
             bytes_up,
             bytes_down,
             seconds,
+            cut_by: self.cut_by,
             result,
         });
     }

@@ -11,7 +11,7 @@ pub(crate) use context::{OpenedRoute, within};
 pub(crate) use log_entry::LogEntry;
 
 use crate::error::{Failure, LateFailure};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, CutBy};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionEntry, Registration};
 use crate::policy::quota::{AccountConnection, Framing, NotAdmitted};
@@ -211,8 +211,8 @@ impl Session {
 
     pub(crate) async fn relay(&self, tunnel: OpenTunnel) {
         // its leg is managed to the end
-        let OpenTunnel { upstream, managed: _managed, early_up, early_down, limits, entry, answer } =
-            tunnel;
+        let OpenTunnel { upstream, managed: _managed, early_up, early_down, limits, .. } = tunnel;
+        let (mut entry, answer) = (tunnel.entry, tunnel.answer);
         let client = self.client.clone();
         let budget = &self.config.shared.transfer;
         let (registration, share) = (&self.registration, self.share());
@@ -221,6 +221,15 @@ impl Session {
         let upstream = (upstream, answer.is_some());
         let ended =
             relay(client, upstream, early, limits, registration, share.as_ref(), budget).await;
+        entry.cut_by = match &ended {
+            RelayEnd::Closed => registration.entry.evicted.load(Relaxed).then_some(CutBy::Relay),
+            RelayEnd::Expired(_) => Some(CutBy::Relay),
+            RelayEnd::Reset(_, error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                Some(CutBy::Relay)
+            }
+            RelayEnd::Reset(Side::Client, _) => Some(CutBy::Client),
+            RelayEnd::Reset(Side::Upstream, _) => Some(CutBy::Destination),
+        };
         let result = match &ended {
             RelayEnd::Closed | RelayEnd::Reset(..) if registration.entry.evicted.load(Relaxed) => {
                 "silent, and closed to make room".to_owned()

@@ -7,6 +7,7 @@ use crate::outbound::connect::Purpose;
 use crate::resources::origin::Origin;
 use crate::resources::{IdleOrigin, PoolKey};
 use crate::transfer::buffered::BufferedStream;
+use ekiden_linux::host::clock;
 use std::sync::Arc;
 
 impl Session {
@@ -25,14 +26,17 @@ impl Session {
             leg: connection.leg,
             through: connection.through,
             reused: false,
+            idle_since: clock::now(),
+            kept_for: None,
             own: false,
         })
     }
 
-    /// An idle connection that may serve a request to `to`: same way, permitted to this client, open, silent.
-    pub(crate) fn reuse_origin(&self, to: &Destination) -> Option<IdleOrigin> {
+    /// An idle connection that may serve a request to `to`: the way that a new one would take first, permitted to
+    /// this client, open, silent. `once`: the request must not be sent twice.
+    pub(crate) fn reuse_origin(&self, to: &Destination, once: bool) -> Option<IdleOrigin> {
         let route = self.config.route(to);
-        for chain in route.in_order(|peer| self.config.shared.tunnel_is_up(peer)) {
+        for chain in route.to_reuse(|peer| self.config.shared.tunnel_is_up(peer)) {
             let destination = (!chain.asks_proxy()).then(|| to.clone());
             let through = chain.names();
             for client in [Some(self.registration.entry.id), None] {
@@ -41,10 +45,10 @@ impl Session {
                     if !origin.is_silent() {
                         continue;
                     }
-                    if self.may_use(&origin, to) {
+                    if self.may_use(&origin, to) && (!once || origin.takes_once()) {
                         return Some(origin);
                     }
-                    // another client's, at an address that this client may not reach
+                    // another client's, at an address that this client may not reach, or too old; the next are older
                     self.resources().put_idle(origin, key.clone());
                     break;
                 }

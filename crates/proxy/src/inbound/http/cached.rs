@@ -1,5 +1,6 @@
 //! Cache lookups, and responses from the cache.
 
+use super::outcome::Broken;
 use super::plan::ForwardPlan;
 use super::rewrite::response_head;
 use crate::cache::{Cache, CacheHit, CacheLookup, cache_status};
@@ -60,7 +61,7 @@ pub(super) async fn send(
     request: &Request,
     hit: &CacheHit,
     keep: bool,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let CacheHit { stored, age, status_text, client_has_it, .. } = hit;
     let mut fields = stored.fields();
     let field = |name: &str, value: String| Field { name: name.into(), value: value.into_bytes() };
@@ -76,7 +77,7 @@ pub(super) async fn send(
     let response = Response { status, reason, version: stored.version(), fields };
     let connection = connection(keep, request.version);
     let head = response_head(session, &response, Body::None, request.version, connection)
-        .map_err(|bad| bad.to_string())?;
+        .map_err(Broken::by_relay)?;
     let body = if request.method == "HEAD" { &[][..] } else { body };
     let patience = session.config.client_leg.leg.idle_timeout;
     // a small body goes in one packet with its head
@@ -86,10 +87,8 @@ pub(super) async fn send(
     let parts = std::iter::once((&first_bytes[..], first.len()))
         .chain(rest.chunks(most).map(|part| (part, part.len())));
     for (bytes, payload) in parts {
-        session.pass(Direction::Down, bytes.len()).await.map_err(|error| error.to_string())?;
-        within(patience, write_all(&session.client, bytes))
-            .await
-            .map_err(|error| format!("the client's connection broke: {error}"))?;
+        session.pass(Direction::Down, bytes.len()).await.map_err(Broken::by_relay)?;
+        within(patience, write_all(&session.client, bytes)).await.map_err(Broken::by_client)?;
         session.registration.moved(clock::now(), 0, payload as u64, 0);
         hit.on_sent(payload);
     }

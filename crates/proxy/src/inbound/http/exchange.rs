@@ -2,12 +2,13 @@
 //! cache.
 
 use super::interim::InterimHeads;
-use super::outcome::{ExchangeError, ExchangeOutcome, Progress};
+use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, NO_MEMORY, head_limits, wants_upgrade};
 use super::response::{final_response, send_counted, to_client};
 use super::rewrite::{request_head, response_head};
 use super::transfer::{UploadError, upload};
 use crate::error::{Failure, FailureKind};
+use crate::observe::access_log::CutBy;
 use crate::observe::named_leg::limits;
 use crate::observe::registry::ConnectionState;
 use crate::outbound::dial::wait_until;
@@ -30,8 +31,8 @@ pub(super) enum ExchangeResult {
         keep_client: bool,
     },
     Upgraded(Box<OpenTunnel>),
-    /// It broke off within the response, or the client left; in words.
-    Broken(String),
+    /// It broke off within the response, or the client left.
+    Broken(Broken),
 }
 
 /// Forwards a request and returns its response; fails before anything was sent to the client.
@@ -42,7 +43,10 @@ pub(super) async fn exchange(
     body: Body,
     entry: &mut LogEntry,
 ) -> Result<ExchangeResult, Failure> {
-    let mut kept = session.reuse_origin(&plan.destination);
+    // a body can be sent only once, and only idempotent requests may repeat
+    let repeatable = matches!(body, Body::None) && is_idempotent(&plan.request.method);
+    let mut kept = session.reuse_origin(&plan.destination, !repeatable);
+    let mut other_way = true;
     loop {
         let mut origin = match kept.take() {
             Some(origin) => {
@@ -57,9 +61,6 @@ pub(super) async fn exchange(
         session.registration.set_state(ConnectionState::Relaying);
         let head = request_head(session, plan, body, origin.asks_proxy.as_deref())?;
         session.pass_head(Direction::Up, head.len().saturating_sub(plan.head_bytes)).await?;
-        // a body can be sent only once, and only idempotent requests may repeat
-        let replayable =
-            origin.reused && matches!(body, Body::None) && is_idempotent(&plan.request.method);
         let sending = session.permit.hold(head.len()).await;
         let sending = sending.ok_or_else(|| Failure::from(NO_MEMORY))?;
         let head = (head, sending);
@@ -70,6 +71,7 @@ pub(super) async fn exchange(
                 if keep_origin {
                     let client = session.registration.entry.id;
                     let key = origin.key(client);
+                    origin.idle_since = clock::now();
                     session.resources().put_idle(origin, key);
                 }
                 return Ok(ExchangeResult::Done { keep_client });
@@ -87,7 +89,13 @@ pub(super) async fn exchange(
                     answer,
                 })));
             }
-            Err(ExchangeError::Stale) if replayable => {}
+            Err(ExchangeError::Stale) if repeatable && origin.reused => {}
+            // the proxy backs off now
+            Err(ExchangeError::NoAnswer(_))
+                if repeatable && other_way && origin.route.chains.len() > 1 =>
+            {
+                other_way = false;
+            }
             Err(ExchangeError::Stale) => {
                 let text = format!(
                     "{} closed a reused connection when this request arrived; it may or may not have been executed",
@@ -95,18 +103,18 @@ pub(super) async fn exchange(
                 );
                 return Err(Failure::new(FailureKind::Closed, text));
             }
-            Err(ExchangeError::Failed(failure)) => {
+            Err(ExchangeError::Failed(failure) | ExchangeError::NoAnswer(failure)) => {
                 // the server must not take the part it received for the whole request
                 origin.incoming.stream.abort("the request is not whole");
                 // the far end of a tunnel knows why the connection broke
                 let there = origin.answer.as_ref().and_then(|answer| answer.failure());
                 return Err(there.unwrap_or(failure));
             }
-            Err(ExchangeError::Broken(why)) => {
+            Err(ExchangeError::Broken(broken)) => {
                 // bytes that arrived go out first; then both sides learn that it was not the end
-                session.client.abort_when_sent(&why).await;
-                origin.incoming.stream.abort(&why);
-                return Ok(ExchangeResult::Broken(why));
+                session.client.abort_when_sent(&broken.why).await;
+                origin.incoming.stream.abort(&broken.why);
+                return Ok(ExchangeResult::Broken(broken));
             }
         }
     }
@@ -164,24 +172,24 @@ async fn both_ways(
                         Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
                             let over = error.to_string();
                             break Err(match progress.is_answered() {
-                                true => ExchangeError::Broken(over),
+                                true => Broken::by_relay(over).into(),
                                 false => ExchangeError::Failed(Failure::new(FailureKind::Denied, over)),
                             });
                         }
-                        Err(UploadError::Client(error)) => break Err(ExchangeError::Broken(format!("the client's connection broke: {error}"))),
+                        Err(UploadError::Client(error)) => break Err(Broken::by_client(error).into()),
                         Err(UploadError::Malformed(bad)) if !progress.is_answered() => break Err(ExchangeError::Failed(bad.into())),
-                        Err(UploadError::Malformed(bad)) => break Err(ExchangeError::Broken(bad.to_string())),
+                        Err(UploadError::Malformed(bad)) => break Err(Broken { by: CutBy::Client, why: bad.to_string() }.into()),
                     }
                 }
                 got = &mut down => break got,
                 // also while the body waits for a server that does not read
                 () = session.client.broken() => {
-                    break Err(ExchangeError::Broken("the client's connection broke".to_owned()));
+                    break Err(Broken::by_client(session.client.error()).into());
                 }
                 () = silence(session, begun, idle) => {
                     let text = format!("silent for {idle}");
                     break Err(match progress.is_answered() {
-                        true => ExchangeError::Broken(text),
+                        true => Broken::by_relay(text).into(),
                         false => ExchangeError::Failed(Failure::new(FailureKind::TimedOut, format!("{} was {text}", plan.destination))),
                     });
                 }
@@ -351,6 +359,7 @@ async fn more(
     if let Some(hop) = hop.filter(|_| silent && progress.has_sent_all()) {
         let there = origin.answer.as_ref().and_then(|answer| answer.failure());
         hop.on_failure(there.as_ref().unwrap_or(&failure));
+        return Err(ExchangeError::NoAnswer(failure));
     }
     Err(ExchangeError::Failed(failure))
 }

@@ -3,14 +3,16 @@
 
 use super::cached;
 use super::exchange::{ExchangeResult, exchange};
+use super::outcome::Broken;
 use super::own::OwnRequest;
 use super::page::{password, speed};
 use super::plan::{ForwardPlan, NO_MEMORY, STATE, checks, client_keeps_alive, head_limits};
-use super::rewrite::via;
+use super::rewrite::{max_forwards, via};
 use super::{connect_udp, pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
+use crate::observe::access_log::CutBy;
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::observe::traces::TraceParent;
 use crate::outbound::connect::Purpose;
@@ -370,12 +372,7 @@ async fn forward(
             if keep_client { NextStep::Request } else { end(session).await }
         }
         Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(*tunnel),
-        Ok(ExchangeResult::Broken(why)) => {
-            session.registration.count_failed();
-            session.trace_error("broken");
-            session.log(&entry, &why);
-            NextStep::Close
-        }
+        Ok(ExchangeResult::Broken(broken)) => broke_off(session, &mut entry, &broken),
         Err(failure) => refuse(session, &mut entry, &failure, Some(&plan.request)).await,
     }
 }
@@ -401,40 +398,24 @@ async fn answer_from_cache(
             session.log(entry, "from the cache");
             if keep_client { NextStep::Request } else { end(session).await }
         }
-        Err(why) => {
-            session.registration.count_failed();
-            session.log(entry, &why);
-            NextStep::Close
-        }
+        Err(broken) => broke_off(session, entry, &broken),
     }
+}
+
+/// A transfer that had begun broke off. A client that leaves is no failure.
+fn broke_off(session: &Session, entry: &mut LogEntry, broken: &Broken) -> NextStep {
+    if broken.by != CutBy::Client {
+        session.registration.count_failed();
+    }
+    session.trace_error("broken");
+    entry.cut_by = Some(broken.by);
+    session.log(entry, &broken.why);
+    NextStep::Close
 }
 
 async fn end(session: &Session) -> NextStep {
     close_gently(&session.client).await;
     NextStep::Close
-}
-
-/// Decrements `Max-Forwards` of OPTIONS (RFC 9110 §7.6.2); false when the request ends here.
-fn max_forwards(request: &mut Request) -> Result<bool, BadMessage> {
-    if request.method != "OPTIONS" {
-        return Ok(true);
-    }
-    for field in &mut request.fields {
-        if field.name.eq_ignore_ascii_case("max-forwards") {
-            let text = std::str::from_utf8(&field.value).unwrap_or_default();
-            let digits = text.bytes().all(|b| b.is_ascii_digit());
-            let n: u32 = text
-                .parse()
-                .ok()
-                .filter(|_| digits)
-                .ok_or(BadMessage::bad("Max-Forwards is not a number"))?;
-            if n == 0 {
-                return Ok(false);
-            }
-            field.value = (n - 1).to_string().into_bytes();
-        }
-    }
-    Ok(true)
 }
 
 async fn answer_options(session: &Session, entry: &mut LogEntry) -> NextStep {

@@ -1,7 +1,9 @@
 //! How an exchange goes, and how it ends.
 
 use crate::error::{Failure, FailureKind};
+use crate::observe::access_log::CutBy;
 use crate::wire::http::BadMessage;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 pub(super) enum ExchangeError {
@@ -9,7 +11,37 @@ pub(super) enum ExchangeError {
     Failed(Failure),
     /// The same, on a reused connection that the server closed without an answer: worth a second try.
     Stale,
-    Broken(String),
+    /// A proxy closed a new connection without an answer: another way may reach the destination.
+    NoAnswer(Failure),
+    Broken(Broken),
+}
+
+/// Why a message broke off, in words, and which end broke it off.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) by: CutBy,
+    pub(super) why: String,
+}
+
+impl Broken {
+    pub(super) fn by_client(error: impl Display) -> Self {
+        Self { by: CutBy::Client, why: format!("the client's connection broke: {error}") }
+    }
+
+    pub(super) fn by_destination(why: impl Into<String>) -> Self {
+        Self { by: CutBy::Destination, why: why.into() }
+    }
+
+    /// By a limit of this relay or of the account.
+    pub(super) fn by_relay(why: impl Display) -> Self {
+        Self { by: CutBy::Relay, why: why.to_string() }
+    }
+}
+
+impl From<Broken> for ExchangeError {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
 }
 
 pub(super) enum ExchangeOutcome {

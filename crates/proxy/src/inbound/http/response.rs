@@ -1,7 +1,7 @@
 //! The final response to the client, and to the cache.
 
 use super::cached::{self, send};
-use super::outcome::{ExchangeError, ExchangeOutcome, Progress};
+use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
 use super::transfer::{chunks_down, copied_down, pump_down};
@@ -31,9 +31,7 @@ pub(super) async fn send_counted(
     bytes: usize,
 ) -> Result<(), ExchangeError> {
     session.pass_head(Direction::Down, bytes).await?;
-    write_all(&session.client, head)
-        .await
-        .map_err(|error| ExchangeError::Broken(format!("the client's connection broke: {error}")))
+    Ok(write_all(&session.client, head).await.map_err(Broken::by_client)?)
 }
 
 pub(super) async fn final_response(
@@ -56,6 +54,7 @@ pub(super) async fn final_response(
         && !until_close
         && progress.is_uploaded()
         && !session.is_stopping();
+    origin.kept_for = fields::keep_alive_timeout(&response.fields);
     let keep_origin =
         fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
     if let Some(visit) = &plan.visit {
@@ -70,7 +69,7 @@ pub(super) async fn final_response(
                 let text = "no memory is left for the answer that the cache has";
                 return Err(ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text)));
             };
-            send(session, &plan.request, &hit, keep_client).await.map_err(ExchangeError::Broken)?;
+            send(session, &plan.request, &hit, keep_client).await?;
             let clean = origin.incoming.bytes().is_empty();
             return Ok(ExchangeOutcome::Response {
                 keep_client,
@@ -106,7 +105,7 @@ pub(super) async fn final_response(
             chunks_down(session, from, plan.request.version, copy.as_mut(), early).await
         }
     };
-    moved.map_err(ExchangeError::Broken)?;
+    moved?;
     if let (Some(visit), Some(copy)) = (&plan.visit, copy) {
         visit.keep(response, copy, origin.address());
     }

@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::{self, write_one};
-use crate::wire::http::head::{Field, Response, Version};
+use crate::wire::http::head::{Field, Request, Response, Version};
 
 pub(super) fn request_head(
     session: &Session,
@@ -106,4 +106,27 @@ pub(super) fn response_head(
     }
     head.extend(b"\r\n");
     Ok(head)
+}
+
+/// Decrements `Max-Forwards` of OPTIONS (RFC 9110 §7.6.2); false when the request ends here.
+pub(super) fn max_forwards(request: &mut Request) -> Result<bool, BadMessage> {
+    if request.method != "OPTIONS" {
+        return Ok(true);
+    }
+    for field in &mut request.fields {
+        if field.name.eq_ignore_ascii_case("max-forwards") {
+            let text = std::str::from_utf8(&field.value).unwrap_or_default();
+            let digits = text.bytes().all(|b| b.is_ascii_digit());
+            let n: u32 = text
+                .parse()
+                .ok()
+                .filter(|_| digits)
+                .ok_or(BadMessage::bad("Max-Forwards is not a number"))?;
+            if n == 0 {
+                return Ok(false);
+            }
+            field.value = (n - 1).to_string().into_bytes();
+        }
+    }
+    Ok(true)
 }

@@ -1,5 +1,6 @@
 //! Bodies: pumped where only the length matters, and parsed and written anew where they are chunked.
 
+use super::outcome::Broken;
 use super::plan::head_limits;
 use crate::cache::BodyCopy;
 use crate::policy::quota::Meter;
@@ -162,7 +163,7 @@ pub(super) async fn pump_down(
     origin: &mut BufferedStream,
     length: Option<u64>,
     held: HeldMemory,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let early = match length {
         Some(n) => origin.take_first(n),
         None => origin.take(),
@@ -174,12 +175,10 @@ pub(super) async fn pump_down(
     let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.config.shared.transfer));
     move_all(session, pump, false, held).await.map_err(|broken| match broken {
         PumpError::Source(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
-            error.to_string()
+            Broken::by_relay(error)
         }
-        PumpError::Source(error) => {
-            format!("the server's connection broke in the response: {error}")
-        }
-        PumpError::Sink(error) => format!("the client's connection broke: {error}"),
+        PumpError::Source(error) => server_broke(&error),
+        PumpError::Sink(error) => Broken::by_client(error),
     })
 }
 
@@ -190,7 +189,7 @@ pub(super) async fn copied_down(
     length: u64,
     copy: &mut BodyCopy,
     early: HeldMemory,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let (mut left, mut room) = (length, Some(early));
     while left > 0 {
         if origin.bytes().is_empty() {
@@ -208,20 +207,24 @@ async fn more(
     session: &Session,
     origin: &mut BufferedStream,
     room: &mut Option<HeldMemory>,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     match part(session, origin, room).await {
-        Ok(0) => Err("the server closed the connection within the response".to_owned()),
+        Ok(0) => {
+            Err(Broken::by_destination("the server closed the connection within the response"))
+        }
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("the server's connection broke in the response: {error}")),
+        Err(error) => Err(server_broke(&error)),
     }
 }
 
+fn server_broke(error: &io::Error) -> Broken {
+    Broken::by_destination(format!("the server's connection broke in the response: {error}"))
+}
+
 /// Sends bytes to the client when the account's limits allow as many as `count`.
-async fn down(session: &Session, bytes: &[u8], count: usize, payload: usize) -> Result<(), String> {
-    session.pass(Direction::Down, count).await.map_err(|error| error.to_string())?;
-    write_all(&session.client, bytes)
-        .await
-        .map_err(|error| format!("the client's connection broke: {error}"))?;
+async fn down(session: &Session, bytes: &[u8], count: usize, payload: usize) -> Result<(), Broken> {
+    session.pass(Direction::Down, count).await.map_err(Broken::by_relay)?;
+    write_all(&session.client, bytes).await.map_err(Broken::by_client)?;
     session.registration.moved(clock::now(), 0, payload as u64, 0);
     Ok(())
 }
@@ -234,7 +237,7 @@ pub(super) async fn chunks_down(
     version: Version,
     mut copy: Option<&mut BodyCopy>,
     early: HeldMemory,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let mut plain = Chunked::new(Output::Plain, head_limits(session));
     let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
     let mut chunked = Chunked::new(output, head_limits(session));
@@ -250,18 +253,21 @@ pub(super) async fn chunks_down(
             Err(bad) => {
                 let read = origin.bytes().len();
                 let passed = session.pass(Direction::Down, read).await;
-                passed.map_err(|over| over.to_string())?;
-                return Err(format!("the server's response is malformed: {bad}"));
+                passed.map_err(Broken::by_relay)?;
+                let why = format!("the server's response is malformed: {bad}");
+                return Err(Broken::by_destination(why));
             }
         };
         if let Some(copy) = &mut copy {
             let mut bytes = Vec::new();
-            plain.read(&origin.bytes()[..used], &mut bytes).map_err(|bad| bad.to_string())?;
+            plain
+                .read(&origin.bytes()[..used], &mut bytes)
+                .map_err(|bad| Broken::by_destination(bad.to_string()))?;
             copy.push(&session.config.shared.transfer, &bytes);
         }
         origin.consume(used);
         let trailing = trailers.count(session, chunked.memory() + plain.memory());
-        trailing.await.map_err(|bad| bad.to_string())?;
+        trailing.await.map_err(Broken::by_relay)?;
         let count = framed.on_part(used, out.len());
         down(session, &out, count, (chunked.bytes() - before) as usize).await?;
     }

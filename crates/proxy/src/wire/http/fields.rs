@@ -69,6 +69,17 @@ pub fn keeps_alive(version: Version, fields: &[Field]) -> bool {
     !says("close") && (version == Version::Http11 || says("keep-alive"))
 }
 
+/// For how many seconds the sender keeps an idle connection open, where it says so (`Keep-Alive: timeout`, RFC 2068
+/// §19.7.1.1). The shortest counts.
+pub fn keep_alive_timeout(fields: &[Field]) -> Option<u32> {
+    let of_parameter = |element: &[u8]| {
+        let (name, value) = std::str::from_utf8(element).ok()?.split_once('=')?;
+        let seconds = value.trim().trim_matches('"');
+        name.trim().eq_ignore_ascii_case("timeout").then(|| seconds.parse().ok()).flatten()
+    };
+    elements(fields, "keep-alive").filter_map(of_parameter).min()
+}
+
 /// Writes the fields in wire format, each with its CRLF.
 pub fn write(to: &mut Vec<u8>, fields: &[Field]) {
     for field in fields {
@@ -125,6 +136,17 @@ mod tests {
         ]);
         let hops: Vec<_> = via(&all).collect();
         assert_eq!(hops, [&b"fred"[..], b"p.example.net", b"ekiden-1"]);
+    }
+
+    #[test]
+    fn the_keep_alive_timeout_is_in_seconds() {
+        let timeout = |value| keep_alive_timeout(&fields(&[("Keep-Alive", value)]));
+        assert_eq!(timeout("timeout=5, max=100"), Some(5));
+        assert_eq!(timeout("max=100, Timeout = \"7\""), Some(7));
+        assert_eq!(timeout("timeout=9, timeout=3"), Some(3));
+        assert_eq!(timeout("timeout=-1"), None);
+        assert_eq!(timeout("300"), None);
+        assert_eq!(keep_alive_timeout(&[]), None);
     }
 
     #[test]

@@ -135,6 +135,52 @@ fn does_not_repeat_a_post_on_a_stale_connection() {
 }
 
 #[test]
+fn a_request_that_must_not_be_sent_twice_takes_no_connection_that_was_idle_for_a_second() {
+    for (method, fields, body, fresh) in [
+        ("GET", "", "", false),
+        ("POST", "Content-Length: 0\r\n", "", true),
+        // a body can be sent only once
+        ("PUT", "Content-Length: 2\r\n", "hi", true),
+    ] {
+        let (relay, origin) = (Relay::new(), Origin::new());
+        let mut client = relay.client();
+        client.send(get(&origin, "/", ""));
+        let mut server = origin.accept();
+        server.head();
+        server.send(ok("x"));
+        client.head();
+        client.exactly(1);
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        client.send(request(method, &origin, "/second", fields) + body);
+        let mut second = if fresh { origin.accept() } else { server };
+        assert!(second.head().starts_with(&format!("{method} /second ")));
+        second.send(ok("y"));
+        client.head();
+        assert_eq!(client.exactly(1), b"y");
+    }
+}
+
+#[test]
+fn a_connection_is_given_up_before_the_server_closes_it() {
+    for (said, kept) in [("timeout=1", false), ("timeout=600, max=100", true)] {
+        let (relay, origin) = (Relay::new(), Origin::new());
+        let mut client = relay.client();
+        client.send(get(&origin, "/", ""));
+        let mut server = origin.accept();
+        server.head();
+        server.send(format!("HTTP/1.1 200 OK\r\nKeep-Alive: {said}\r\nContent-Length: 1\r\n\r\nx"));
+        assert_eq!(field(&client.head(), "keep-alive"), None);
+        client.exactly(1);
+        client.send(get(&origin, "/second", ""));
+        let mut second = if kept { server } else { origin.accept() };
+        assert!(second.head().starts_with("GET /second "), "{said}");
+        second.send(ok("y"));
+        client.head();
+        assert_eq!(client.exactly(1), b"y");
+    }
+}
+
+#[test]
 fn closes_connections_on_connection_close() {
     let (relay, origin) = (forgetful(), Origin::new());
     // the client says so

@@ -1,6 +1,7 @@
 //! Peers that are late, leave, or talk nonsense: who is told what, and that nothing is left behind.
 use crate::common::wire::{Origin, Relay, Wire, get, ok, request};
 use ekiden_model::units::{Bytes, Span};
+use ekiden_proxy::settings::AccessLog;
 
 /// A client whose request has reached the origin, and the connection that it came by.
 fn asked(relay: &Relay, origin: &Origin) -> (Wire, Wire) {
@@ -145,6 +146,64 @@ fn notices_a_client_that_leaves_while_the_server_does_not_read() {
     }
     client.reset();
     relay.settles();
+}
+
+#[test]
+fn the_access_log_says_which_end_cut_a_transfer_and_a_client_that_leaves_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("access.log");
+    let relay = Relay::with(|settings| settings.access_log = AccessLog::File(path.clone()));
+    let origin = Origin::new();
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
+    let last = |cut_by: Option<&str>, failed| {
+        relay.settles();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let line = text.lines().last().unwrap();
+        match cut_by {
+            Some(end) => assert!(line.contains(&format!("\"cut_by\":\"{end}\"")), "{line}"),
+            None => assert!(!line.contains("cut_by"), "{line}"),
+        }
+        assert_eq!(relay.status().totals.failed, failed, "{line}");
+    };
+    // the client leaves
+    let (mut client, mut server) = asked(&relay, &origin);
+    server.send(half);
+    client.head();
+    client.reset();
+    server.is_gone();
+    last(Some("client"), 0);
+    // the server closes within its answer
+    let (mut client, mut server) = asked(&relay, &origin);
+    server.send(half);
+    drop(server);
+    client.head();
+    client.until_reset();
+    last(Some("destination"), 1);
+    // the answer is whole
+    let (mut client, mut server) = asked(&relay, &origin);
+    server.send(half.to_owned() + "world");
+    client.head();
+    assert_eq!(client.exactly(10), b"helloworld");
+    drop(client);
+    last(None, 1);
+    // tunnels: both end, and one is reset
+    for reset in [false, true] {
+        let mut client = relay.client();
+        client.send(format!("CONNECT {} HTTP/1.1\r\nHost: {}\r\n\r\n", origin.name, origin.name));
+        let mut server = origin.accept();
+        client.head();
+        server.send("x");
+        client.exactly(1);
+        if reset {
+            server.reset();
+            client.until_reset();
+        } else {
+            drop(server);
+            client.is_gone();
+        }
+        drop(client);
+        last(reset.then_some("destination"), 1);
+    }
 }
 
 #[test]
