@@ -175,6 +175,37 @@ async fn leaves_out_unreadable_accounts(store: &Store, address: &str) {
     store.remove("broken").await.unwrap();
 }
 
+/// More accounts than are read at once, with gaps between their numbers, and one that cannot be read among them.
+async fn reads_a_long_table(store: &Store, address: &str) {
+    let before = store.accounts().await.unwrap().accounts;
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(address).await.unwrap();
+    let attributes = r#"{"weight":3}"#;
+    let mut all = pool.begin().await.unwrap();
+    for number in 0..2_500_i64 {
+        let id = 1_000_000 + 7 * number;
+        let attributes = if number == 1_234 { "" } else { attributes };
+        let add = "INSERT INTO account (id, name, attributes) VALUES ($1, $2, $3)";
+        let add = sqlx::query(add).bind(id).bind(format!("a{number}")).bind(attributes);
+        add.execute(&mut *all).await.unwrap();
+        let net = format!("10.{}.{}.0/24", number / 256, number % 256);
+        let add =
+            "INSERT INTO device (account, name, kind, identity) VALUES ($1, 'net', 'prefix', $2)";
+        sqlx::query(add).bind(id).bind(net).execute(&mut *all).await.unwrap();
+    }
+    all.commit().await.unwrap();
+    let table = store.accounts().await.unwrap();
+    let [unreadable] = &table.unreadable[..] else { panic!("{:?}", table.unreadable) };
+    assert_eq!((unreadable.name.as_str(), unreadable.devices.len()), ("a1234", 1));
+    let (old, new) = table.accounts.split_at(before.len());
+    assert_eq!(old, before);
+    let numbers = (0..2_500).filter(|number| *number != 1_234);
+    let names: Vec<_> = numbers.map(|number| format!("a{number}")).collect();
+    assert!(new.iter().map(|account| &account.name).eq(&names));
+    assert!(new.iter().all(|account| account.devices.len() == 1 && account.attributes.weight == 3));
+    pool.close().await;
+}
+
 #[tokio::test]
 async fn sqlite() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,6 +217,7 @@ async fn sqlite() {
     let store = Store::in_folder(other.path()).await.unwrap();
     let address = format!("sqlite://{}/accounts.db", other.path().display());
     leaves_out_unreadable_accounts(&store, &address).await;
+    reads_a_long_table(&store, &address).await;
     let mode = |name: &str| {
         use std::os::unix::fs::PermissionsExt as _;
         let path = folder.path().join("a b?c%20#d").join(name);
@@ -201,6 +233,7 @@ async fn postgresql() {
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
     leaves_out_unreadable_accounts(&store, &postgres.address()).await;
+    reads_a_long_table(&store, &postgres.address()).await;
 }
 
 #[tokio::test]
@@ -251,4 +284,14 @@ async fn text_that_is_no_text_leaves_out_its_account_alone() {
         assert_eq!((table.accounts.len(), table.unreadable.len()), (1, 1), "{change}");
         assert_eq!(table.accounts[0].name, "two");
     }
+    // a number that is none stands behind all numbers
+    for change in [
+        "DELETE FROM device WHERE account = (SELECT id FROM account WHERE name = x'ff00')",
+        "UPDATE account SET id = 'x', name = 'one' WHERE name = x'ff00'",
+    ] {
+        sqlx::query(change).execute(&pool).await.unwrap();
+    }
+    let table = store.accounts().await.unwrap();
+    let [unreadable] = &table.unreadable[..] else { panic!("{table:?}") };
+    assert_eq!((table.accounts.len(), unreadable.id), (1, None));
 }

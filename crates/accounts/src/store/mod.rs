@@ -1,6 +1,7 @@
 //! The accounts' database: SQLite in a file of this machine, or PostgreSQL, by one schema and one
 //! set of statements; all SQL is in this folder.
 
+pub(crate) mod in_time;
 mod rows;
 mod sql;
 mod table;

@@ -30,7 +30,7 @@ pub(super) fn accounts(accounts: &[AnyRow], devices: &[AnyRow]) -> Vec<Read> {
     read
 }
 
-const fn id_of(read: &Read) -> Option<AccountId> {
+pub(super) const fn id_of(read: &Read) -> Option<AccountId> {
     match read {
         Ok(account) => Some(account.id),
         Err(unreadable) => unreadable.id,

@@ -1,9 +1,15 @@
 //! All accounts of a database at once: those that can be read, and those that cannot.
 
+use super::in_time::in_time;
 use super::{Store, StoreError, UnreadableAccount, rows, sql};
 use crate::account::{Account, AccountId};
 use sqlx::Row as _;
-use sqlx::any::AnyRow;
+
+/// Accounts that are read at once. Each part has its own deadline, so that a slow database still gets through a long table.
+const AT_ONCE: i64 = 1_000;
+
+/// The last number that was read, and what was read.
+type Part = (Option<i64>, Vec<rows::Read>);
 
 /// All accounts of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,46 +32,64 @@ impl AccountTable {
 }
 
 impl Store {
-    /// Every account, and those that cannot be read. Errors: the database failed.
+    /// Every account, and those that cannot be read. Errors: the database failed, or a part took longer than it may.
     pub async fn accounts(&self) -> Result<AccountTable, StoreError> {
         // asked first: what is changed meanwhile is then read twice, and not missed
-        let mut table = AccountTable { version: self.version().await?, ..AccountTable::default() };
-        match self.rows().await {
-            Ok((accounts, devices)) => {
-                rows::accounts(&accounts, &devices).into_iter().for_each(|read| table.add(read));
-            }
-            Err(error) if is_row(&error) => self.read_each(&mut table).await?,
-            Err(error) => return Err(error.into()),
+        let version = in_time(self.version()).await?;
+        let mut table = AccountTable { version, ..AccountTable::default() };
+        let mut after = i64::MIN;
+        while let Some(last) = self.part(after, &mut table).await? {
+            after = last;
         }
         Ok(table)
     }
 
-    async fn rows(&self) -> Result<(Vec<AnyRow>, Vec<AnyRow>), sqlx::Error> {
-        let accounts = sqlx::query(sql::ACCOUNTS).fetch_all(&self.pool).await?;
-        Ok((accounts, sqlx::query(sql::DEVICES).fetch_all(&self.pool).await?))
+    /// Adds the next accounts after a number; returns the last one's number, or `None` behind the last account.
+    async fn part(&self, after: i64, table: &mut AccountTable) -> Result<Option<i64>, StoreError> {
+        let (last, read) = match in_time(async { Ok(self.rows(after).await) }).await? {
+            Ok(part) => part,
+            Err(error) if is_row(&error) => self.read_each(after).await?,
+            Err(error) => return Err(error.into()),
+        };
+        // SQLite has what is no number behind all numbers: it comes with each part, and counts with the last
+        let counts = |read: &rows::Read| last.is_none() || rows::id_of(read).is_some();
+        read.into_iter().filter(counts).for_each(|read| table.add(read));
+        Ok(last)
+    }
+
+    async fn rows(&self, after: i64) -> Result<Part, sqlx::Error> {
+        let accounts = sqlx::query(sql::ACCOUNTS).bind(after).bind(AT_ONCE);
+        let accounts = accounts.fetch_all(&self.pool).await?;
+        let last = accounts.iter().rev().find_map(|row| row.try_get::<i64, _>("id").ok());
+        let devices = sqlx::query(sql::DEVICES).bind(after).bind(last.unwrap_or(after));
+        let devices = devices.fetch_all(&self.pool).await?;
+        Ok((last, rows::accounts(&accounts, &devices)))
     }
 
     /// One account after another: text in SQLite that is not UTF-8 fails the query that meets it.
-    async fn read_each(&self, table: &mut AccountTable) -> Result<(), StoreError> {
-        for number in sqlx::query(sql::NUMBERS).fetch_all(&self.pool).await? {
-            let number: Result<i64, _> = number.try_get("id");
-            let read = match number {
-                Ok(id) => self.read_one(id).await.map_err(|error| (Some(AccountId(id)), error)),
-                Err(error) => Err((None, error)),
+    async fn read_each(&self, after: i64) -> Result<Part, StoreError> {
+        let numbers = sqlx::query(sql::NUMBERS).bind(after).bind(AT_ONCE).fetch_all(&self.pool);
+        let (mut last, mut read) = (None, Vec::new());
+        for number in in_time(async { Ok(numbers.await?) }).await? {
+            let id = number.try_get::<i64, _>("id");
+            let rows = match &id {
+                Ok(id) => in_time(async { Ok(self.read_one(*id).await) }).await?,
+                Err(error) => Err(sqlx::Error::Decode(error.to_string().into())),
             };
-            match read {
-                Ok(read) => read.into_iter().for_each(|read| table.add(read)),
-                Err((id, error)) if is_row(&error) => table.add(Err(UnreadableAccount {
-                    id,
+            last = id.as_ref().ok().copied().or(last);
+            match rows {
+                Ok(rows) => read.extend(rows),
+                Err(error) if is_row(&error) => read.push(Err(UnreadableAccount {
+                    id: id.ok().map(AccountId),
                     name: String::new(),
                     column: "account or device",
                     why: error.to_string(),
                     devices: Vec::new(),
                 })),
-                Err((_, error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok((last, read))
     }
 
     /// None where it was removed meanwhile.

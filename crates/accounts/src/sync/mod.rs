@@ -15,6 +15,7 @@ use crate::journal::{self, Journal, JournalError};
 use crate::lease::Lease;
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
+use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
@@ -37,8 +38,6 @@ const WRITE: Duration = Duration::from_millis(750);
 const LOOK: Duration = Duration::from_millis(500);
 /// Looks between two times that usage is settled and the relay says it is there: 5 s.
 const SETTLE: u32 = 10;
-/// A database that takes longer for one thing is away; what it does may then be done twice.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the accounts could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -329,7 +328,7 @@ impl AccountSync {
         if !first && !again && in_time(store.version()).await? == known {
             return Ok(());
         }
-        let AccountTable { version, mut accounts, unreadable } = in_time(store.accounts()).await?;
+        let AccountTable { version, mut accounts, unreadable } = store.accounts().await?;
         let now = self.now().as_second();
         accounts.extend(unreadable.iter().filter_map(UnreadableAccount::barred));
         locked(&self.unreadable).on_read(unreadable, Instant::now());
@@ -416,10 +415,4 @@ fn own_id(folder: &Path) -> Result<String, SyncError> {
     let id = journal::draw().map_err(failed)?;
     state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
     Ok(id)
-}
-
-/// What the database does, or that it does not answer.
-async fn in_time<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let late = |_| Err(StoreError::Late(PATIENCE.as_secs()));
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(late)
 }

@@ -3,10 +3,11 @@
 //! A database that is slow, and not away, takes some in each round. What it took stays settled, and
 //! the next round goes on behind it, so that each account has its turn.
 
-use super::{AccountSync, in_time};
+use super::AccountSync;
 use crate::account::AccountId;
 use crate::journal::Total;
 use crate::locked;
+use crate::store::in_time::in_time;
 use crate::store::{FleetRelay, StoreError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -162,7 +163,7 @@ impl AccountSync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::PATIENCE;
+    use crate::store::in_time::PATIENCE;
     use std::sync::Mutex;
 
     fn totals(count: i64) -> Vec<Total> {

@@ -20,11 +20,14 @@ pub(super) const NEXT_ACCOUNT: &str =
 /// PostgreSQL's clock in seconds since 1970; SQLite's is this machine's.
 pub(super) const CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)";
 
-pub(super) const ACCOUNTS: &str = "SELECT id, name, attributes FROM account ORDER BY id";
-pub(super) const DEVICES: &str =
-    "SELECT account, name, kind, identity, hash FROM device ORDER BY account, name";
+/// The next accounts after a number, and how many at most.
+pub(super) const ACCOUNTS: &str =
+    "SELECT id, name, attributes FROM account WHERE id > $1 ORDER BY id LIMIT $2";
+/// Devices of accounts after a number, up to another.
+pub(super) const DEVICES: &str = "SELECT account, name, kind, identity, hash FROM device \
+     WHERE account > $1 AND account <= $2 ORDER BY account, name";
 pub(super) const ACCOUNT: &str = "SELECT id, name, attributes FROM account WHERE name = $1";
-pub(super) const NUMBERS: &str = "SELECT id FROM account ORDER BY id";
+pub(super) const NUMBERS: &str = "SELECT id FROM account WHERE id > $1 ORDER BY id LIMIT $2";
 pub(super) const ACCOUNT_OF: &str = "SELECT id, name, attributes FROM account WHERE id = $1";
 pub(super) const ITS_DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device WHERE account = $1 ORDER BY name";
