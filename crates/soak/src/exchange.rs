@@ -20,6 +20,8 @@ const MARK: [u8; 8] = *b"ekidsoak";
 const PIECE: usize = 64 << 10;
 /// Sizes of streams are drawn between these powers of two, each power as often as the others.
 const SIZES: (u64, u64) = (10, 23);
+/// No stream is longer.
+pub(crate) const LARGEST: u64 = 1 << SIZES.1;
 
 /// Why a transfer did not end whole.
 #[derive(Debug)]

@@ -1,16 +1,17 @@
 //! Faults as they happen: the machines' by hand, the network's by their schedule, each with the time until all is well.
 
 use crate::faults::{Fault, Kind};
+use crate::kills::{BEFORE, Kills, Looks};
 use crate::laws::Window;
 use crate::ledger::Ledger;
 use crate::origin::{AlertReceiver, Names};
-use crate::relays::{Relays, tunnel_is_up};
+use crate::relays::{NAMES_OF_ACCOUNTS, Relays, tunnel_is_up};
 use ekiden_testkit::{Home, Postgres, wait_for};
 use rustix::process::Signal;
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ pub(crate) struct Happened {
     windows: Mutex<Vec<Window>>,
     /// When the near relay was killed, and when it was started again.
     kills: Mutex<Vec<(Duration, Duration)>>,
+    /// What these cost.
+    books: Mutex<Kills>,
     /// Whether a lane goes on.
     stop: AtomicBool,
 }
@@ -38,6 +41,11 @@ impl Happened {
     /// Kills of the near relay.
     pub(crate) fn kills(&self) -> Vec<(Duration, Duration)> {
         self.kills.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What each kill cost.
+    pub(crate) fn books(&self) -> MutexGuard<'_, Kills> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn on_window(&self, kind: Kind, from: Duration, to: Duration) {
@@ -97,8 +105,12 @@ pub(crate) fn network(
         }
         names.set_dead(fault.kind == Kind::NamesDead);
         alerts.set_away(fault.kind == Kind::AlertsAway);
-        // one that has begun is ended
-        sleep((begun + fault.end()).saturating_duration_since(Instant::now()));
+        // one that has begun is ended; a link's ends by itself, and a server's lasts as long however late it began
+        let end = match fault.kind.link() {
+            Some(_) => begun + fault.end(),
+            None => Instant::now() + fault.lasts,
+        };
+        sleep(end.saturating_duration_since(Instant::now()));
         names.set_dead(false);
         alerts.set_away(false);
         if let Kind::Outage(_) = fault.kind {
@@ -129,33 +141,28 @@ pub(crate) fn machines(
             happened.stop();
             return Err(io::Error::other(why));
         }
-        let from = ledger.now();
-        let on_kill = |at, to| happened.on_kill(at, to);
-        if let Err(error) = apply(fault, relays, database, on_kill, || ledger.now()) {
-            happened.stop();
-            return Err(error);
+        match apply(fault, relays, database, happened, ledger) {
+            Ok(from) => happened.on_window(fault.kind, from, ledger.now() + AFTER),
+            Err(error) => {
+                happened.stop();
+                return Err(error);
+            }
         }
-        happened.on_window(fault.kind, from, ledger.now() + AFTER);
     }
     Ok(())
 }
 
+/// Returns when it began.
 fn apply(
     fault: &Fault,
     relays: &mut Relays,
     database: &mut Postgres,
-    on_kill: impl Fn(Duration, Duration),
-    now: impl Fn() -> Duration,
-) -> io::Result<()> {
+    happened: &Happened,
+    ledger: &Ledger,
+) -> io::Result<Duration> {
+    let from = ledger.now();
     match fault.kind {
-        Kind::KillNear => {
-            let at = now();
-            relays.near.kill();
-            sleep(fault.lasts);
-            on_kill(at, now());
-            relays.near.start()?;
-            wait_for("the tunnel after a kill", || tunnel_is_up(&relays.near.home));
-        }
+        Kind::KillNear => return kill_near(fault, relays, happened, ledger),
         Kind::KillFar => {
             relays.far.kill();
             sleep(fault.lasts);
@@ -181,5 +188,30 @@ fn apply(
         Kind::Reload => relays.reload(),
         Kind::Cut(_) | Kind::Outage(_) | Kind::Lossy(_) | Kind::NamesDead | Kind::AlertsAway => {}
     }
-    Ok(())
+    Ok(from)
+}
+
+/// Kills it and starts it again, and looks at its books before, between and after; returns when it was killed.
+fn kill_near(
+    fault: &Fault,
+    relays: &mut Relays,
+    happened: &Happened,
+    ledger: &Ledger,
+) -> io::Result<Duration> {
+    let earlier = relays.counted()?;
+    let looked = ledger.now();
+    sleep(BEFORE);
+    let last = relays.counted()?;
+    let at = ledger.now();
+    relays.near.kill();
+    let left = relays.journaled()?;
+    sleep(fault.lasts);
+    happened.on_kill(at, ledger.now());
+    relays.near.start()?;
+    wait_for("the tunnel after a kill", || tunnel_is_up(&relays.near.home));
+    let found = relays.journaled()?;
+    let (counted, between) = (relays.counted()?, at.saturating_sub(looked));
+    let looks = Looks { at, between, earlier, last, left, found, counted };
+    happened.books().on_kill(&NAMES_OF_ACCOUNTS, looks);
+    Ok(at)
 }

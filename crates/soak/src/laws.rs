@@ -1,7 +1,9 @@
 //! Which broken transfers a fault explains. All others are faults of the product.
 
 use crate::faults::{Kind, Link};
+use crate::ledger::Datagrams;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a client speaks to the near relay. Each has an account of its own.
@@ -165,6 +167,32 @@ pub(crate) fn explains(windows: &[Window], broken: &Break) -> Option<Kind> {
     windows.iter().filter(lived).find(may).map(|window| window.kind)
 }
 
+/// Whether a fault of this kind may cost datagrams over this leg: none of the relay's own disk, database and
+/// configuration.
+fn may_lose(kind: Kind, leg: Leg) -> bool {
+    match kind {
+        Kind::Cut(link) => leg.crosses(link),
+        Kind::FreezeNear => true,
+        Kind::FreezeFar => leg != Leg::Direct,
+        other => may_break(other, leg, false),
+    }
+}
+
+/// Of associations that met no fault that may cost datagrams: sent ones, and those without an answer, by door and leg.
+pub(crate) fn undisturbed(windows: &[Window], all: &[Datagrams]) -> Vec<(Door, Leg, u64, u64)> {
+    let met = |one: &Datagrams| {
+        let lived = windows.iter().filter(|window| window.from <= one.to && one.from <= window.to);
+        lived.map(|window| window.kind).any(|kind| may_lose(kind, one.leg))
+    };
+    let mut sums = BTreeMap::<(Door, Leg), (u64, u64)>::new();
+    for one in all.iter().filter(|one| !met(one)) {
+        let (sent, unanswered) = sums.entry((one.door, one.leg)).or_default();
+        *sent += one.sent;
+        *unanswered += one.unanswered;
+    }
+    sums.into_iter().map(|((door, leg), (sent, lost))| (door, leg, sent, lost)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +228,22 @@ mod tests {
         let outage = window(Kind::Outage(Link::Far));
         assert!(explains(&outage, &broken(Leg::Tunnel, 9, 11, true)).is_some());
         assert!(explains(&outage, &broken(Leg::Direct, 9, 11, true)).is_none());
+    }
+
+    #[test]
+    fn datagrams_of_associations_without_a_fault_are_summed() {
+        let one = |leg, from, to| {
+            let (from, to, door) = (second(from), second(to), Door::Datagrams);
+            Datagrams { door, leg, from, to, sent: 100, unanswered: 1 }
+        };
+        let all = [one(Leg::Direct, 1, 5), one(Leg::Direct, 6, 11), one(Leg::Tunnel, 6, 11)];
+        let sums = |kind| undisturbed(&window(kind), &all);
+        let (direct, tunnel) = ((Door::Datagrams, Leg::Direct), (Door::Datagrams, Leg::Tunnel));
+        let row = |(door, leg): (Door, Leg), n| (door, leg, 100 * n, n);
+        assert_eq!(sums(Kind::KillNear), [row(direct, 1)]);
+        assert_eq!(sums(Kind::FreezeFar), [row(direct, 2)]);
+        assert_eq!(sums(Kind::Cut(Link::Direct)), [row(direct, 1), row(tunnel, 1)]);
+        assert_eq!(sums(Kind::Reload), [row(direct, 2), row(tunnel, 1)]);
     }
 
     #[test]

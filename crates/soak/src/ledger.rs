@@ -103,10 +103,23 @@ pub(crate) struct Transfers {
     pub(crate) bytes: u64,
 }
 
+/// The datagrams of one association.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Datagrams {
+    pub(crate) door: Door,
+    pub(crate) leg: Leg,
+    /// When the first was sent, and when the last answer was waited for.
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+    pub(crate) sent: u64,
+    pub(crate) unanswered: u64,
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     transfers: BTreeMap<(Door, Leg), Transfers>,
     breaks: Vec<Break>,
+    datagrams: Vec<Datagrams>,
     wrong: Vec<String>,
 }
 
@@ -161,9 +174,12 @@ impl Ledger {
         entries.breaks.push(broken);
     }
 
-    /// A datagram had no answer; networks may lose them.
-    pub(crate) fn on_unanswered(&self, door: Door, leg: Leg) {
-        self.entries().transfers.entry((door, leg)).or_default().broken += 1;
+    /// An association is over. Networks may lose datagrams, but hardly without a fault.
+    pub(crate) fn on_datagrams(&self, datagrams: Datagrams) {
+        let mut entries = self.entries();
+        let Datagrams { door, leg, unanswered, .. } = datagrams;
+        entries.transfers.entry((door, leg)).or_default().broken += unanswered;
+        entries.datagrams.push(datagrams);
     }
 
     /// Somebody received bytes that were not sent.
@@ -188,6 +204,11 @@ impl Ledger {
     /// Transfers that did not end whole.
     pub(crate) fn breaks(&self) -> Vec<Break> {
         self.entries().breaks.clone()
+    }
+
+    /// Every association that is over.
+    pub(crate) fn datagrams(&self) -> Vec<Datagrams> {
+        self.entries().datagrams.clone()
     }
 
     /// Wrong bytes, each with its place.

@@ -14,6 +14,7 @@ mod doors;
 mod exchange;
 mod faults;
 mod inject;
+mod kills;
 mod laws;
 mod ledger;
 mod network;
@@ -44,6 +45,9 @@ pub(crate) struct Arguments {
     /// What all clients together are to move, both directions
     #[arg(long, default_value = "280 Mbit/s")]
     rate: Rate,
+    /// Fails below this rate: what was moved, both directions, over the whole run
+    #[arg(long)]
+    at_least: Option<Rate>,
     /// The daemon; otherwise EKIDEN_BIN, otherwise the newest in target
     #[arg(long)]
     ekiden: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! The two relays, each in a folder and on a machine of its own, and what an operator does to them.
 
 use crate::doors::PASSWORD;
+use crate::kills::{self, Sums};
 use crate::laws::{DOORS, Door, LEGS, Leg};
 use crate::network::{CLIENTS, FAR, NEAR, SERVERS};
 use crate::origin::{ALERTS, Service, port};
@@ -22,6 +23,16 @@ pub(crate) const PORT: u16 = 3128;
 pub(crate) const NAMES: u16 = 5_353;
 /// The client that the proxy names, which an account has.
 pub(crate) const CLAIMED: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+/// Every account, in the order in which they are added.
+pub(crate) const NAMES_OF_ACCOUNTS: [&str; DOORS.len()] = {
+    let mut names = [""; DOORS.len()];
+    let mut nth = 0;
+    while nth < names.len() {
+        names[nth] = DOORS[nth].name();
+        nth += 1;
+    }
+    names
+};
 /// Where the emulator's machines have their addresses.
 const ADDRESSES: &str = "100.64.0.0/10";
 /// Rates of the tunnel, each way.
@@ -222,6 +233,17 @@ impl Relays {
             return Ok(());
         }
         Err(io::Error::other(printed))
+    }
+
+    /// What the near relay's process counted of each account since it began.
+    pub(crate) fn counted(&self) -> io::Result<Sums> {
+        let status = self.near.home.status().ok_or_else(|| io::Error::other("no status"))?;
+        kills::counted(&status, &NAMES_OF_ACCOUNTS)
+    }
+
+    /// What its journal holds of each account.
+    pub(crate) fn journaled(&self) -> io::Result<Sums> {
+        kills::journaled(&self.near.home.path().join("state"), NAMES_OF_ACCOUNTS.len())
     }
 
     /// What each account used, as `ekiden account usage` says: name, bytes up and down.

@@ -3,13 +3,14 @@
 use crate::Arguments;
 use crate::balance::Balance;
 use crate::doors::{self, CLIENTS, Clients};
+use crate::exchange::LARGEST;
 use crate::faults::{Fault, draw, quiet_from};
 use crate::inject::{self, Happened};
-use crate::laws::{DOORS, Door, LEGS, explains};
+use crate::laws::{DOORS, Door, LEGS, explains, undisturbed};
 use crate::ledger::{Ledger, Side};
 use crate::network;
 use crate::origin::{self, AlertReceiver, Names};
-use crate::relays::{PORT, Relays, STATE};
+use crate::relays::{NAMES_OF_ACCOUNTS, PORT, Relays, STATE};
 use crate::summary::{Row, Summary};
 use crate::watch::{Lateness, Watch};
 use ekiden_emulator::topology::{Host, Topology};
@@ -32,7 +33,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// From making the links to the beginning of the traffic: all is set up by then.
 const LEAD: Duration = Duration::from_secs(25);
-/// The last transfers may take so long.
+/// The last transfers may take so long, and as long as the largest takes at its rate.
 const LAST: Duration = Duration::from_secs(180);
 /// A journal that is written each second may lack what was read since, and a look at a busy clock.
 const SECOND: Duration = Duration::from_secs(1);
@@ -118,6 +119,8 @@ struct Stage {
     watches: [Watch; 2],
     lateness: Lateness,
     clients: Arc<Clients>,
+    /// How long the last transfers may take.
+    last: Duration,
     seed: u64,
     logs: Option<PathBuf>,
     /// The certificate, which is read at each start.
@@ -142,7 +145,10 @@ impl Stage {
         };
         let network = Topology::build(&network::plan(arguments.seed, faults, LEAD))?;
         let begun = Instant::now() + LEAD;
-        let ledger = Ledger::new(begun, length + LAST);
+        let rate = (arguments.rate.as_bytes_per_second() as f64 / BUSY) as u64
+            / (BULK * CLIENTS * 2 * LEGS.len() as u64);
+        let last = LAST + longest(rate);
+        let ledger = Ledger::new(begun, length + last);
         let folder = tempfile::tempdir()?;
         let small = |at: &Path| sandbox.small_memory(at, STATE);
         let (mut relays, certificate) =
@@ -168,11 +174,12 @@ impl Stage {
             servers: address,
             tls: trusting(certificate)?,
             end: begun + length,
-            rate: (arguments.rate.as_bytes_per_second() as f64 / BUSY) as u64
-                / (BULK * CLIENTS * 2 * LEGS.len() as u64),
+            rate,
         });
         let on_clients = runtime(network.host(network::CLIENTS).ok_or("there are no clients")?)?;
-        let watch = |relay: &crate::relays::Relay| Watch::new(relay.name, relay.pid());
+        let watch = |relay: &crate::relays::Relay| {
+            Watch::new(relay.name, relay.pid(), Arc::clone(&relay.home))
+        };
         let watches = [watch(&relays.near), watch(&relays.far)];
         let left = begun.checked_duration_since(Instant::now());
         thread::sleep(left.ok_or("setting up took too long: is the machine busy?")?);
@@ -187,6 +194,7 @@ impl Stage {
             watches,
             lateness: Lateness::default(),
             clients,
+            last,
             seed: arguments.seed,
             logs: arguments.logs.clone(),
             _folder: folder,
@@ -235,10 +243,11 @@ impl Stage {
                 }
             }
         });
+        let wait = self.last;
         let last =
-            self.on_clients.block_on(async { tokio::time::timeout(LAST, all(running)).await });
+            self.on_clients.block_on(async { tokio::time::timeout(wait, all(running)).await });
         if last.is_err() {
-            failures.push(format!("transfers were not over {} s after the end", LAST.as_secs()));
+            failures.push(format!("transfers were not over {} s after the end", wait.as_secs()));
         }
         failures
     }
@@ -261,8 +270,12 @@ impl Stage {
         for wrong in self.alerts.wrong() {
             failures.push(format!("a message to the receiver of alerts is none: {wrong}"));
         }
+        let counted = self.relays.counted()?;
         self.relays.near.stop();
         self.relays.far.stop();
+        let usage = self.relays.usage()?;
+        let used = usage.iter().map(|(_, up, down)| [*up, *down]).collect();
+        self.happened.books().on_end(&NAMES_OF_ACCOUNTS, &counted, &used);
         for relay in [&self.relays.near, &self.relays.far] {
             let log = relay.home.log();
             let panics = log.lines().filter(|line| line.contains("panicked at"));
@@ -272,6 +285,8 @@ impl Stage {
                 std::fs::write(folder.join(relay.name).with_extension("log"), log)?;
             }
         }
+        let kills = std::mem::take(&mut *self.happened.books());
+        failures.extend(kills.faults);
         let windows = self.happened.windows();
         if windows.len() < planned.len() {
             failures.push(format!("{} of {} faults happened", windows.len(), planned.len()));
@@ -314,17 +329,20 @@ impl Stage {
             broken_by_fault,
             explained,
             unexplained,
-            windows,
-            accounts: self.balances()?,
+            at_least: arguments.at_least.map_or(0.0, |rate| rate.as_bits_per_second() as f64 / 1e6),
+            accounts: self.balances(&usage),
+            kills: kills.all,
+            datagrams: undisturbed(&windows, &self.ledger.datagrams()),
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
+            windows,
             late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
             names_asked: self.names.asked(),
             alerts_told: self.alerts.told(),
         })
     }
 
-    fn balances(&self) -> Result<Vec<Balance>, Error> {
-        let (usage, kills) = (self.relays.usage()?, self.happened.kills());
+    fn balances(&self, usage: &[(String, u64, u64)]) -> Vec<Balance> {
+        let kills = self.happened.kills();
         let of = |door: Door, direction, side: &Side, booked| {
             let before = |(from, to): &(Duration, Duration)| {
                 side.between(from.saturating_sub(SECOND), *to + SECOND / 10)
@@ -337,8 +355,14 @@ impl Stage {
             let (upwards, downwards) = (self.ledger.up(*door), self.ledger.down(*door));
             [of(*door, "up", upwards, *up), of(*door, "down", downwards, *down)]
         };
-        Ok(DOORS.iter().zip(&usage).flat_map(both).collect())
+        DOORS.iter().zip(usage).flat_map(both).collect()
     }
+}
+
+/// How long the largest transfer takes by the slowest door, which moves one direction after the other, or shares its
+/// rate between two streams.
+fn longest(rate: u64) -> Duration {
+    Duration::from_secs(2 * LARGEST / rate.max(1))
 }
 
 /// A runtime whose one worker is on this machine: what is spawned is there.

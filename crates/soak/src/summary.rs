@@ -2,6 +2,7 @@
 
 use crate::balance::Balance;
 use crate::faults::Kind;
+use crate::kills::Kill;
 use crate::laws::{Break, Door, Leg, Window};
 use crate::ledger::Transfers;
 use crate::watch::Growth;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// A look that was due each second and came this much later: the program stood still, and so did its clocks' patience.
 const STOOD_STILL: f64 = 10.0;
+/// Of so many datagrams without a fault, one may have no answer: the first ones, while their name is asked for.
+const LOST: u64 = 50;
 /// Breaks that are printed one by one at most.
 const SHOWN: usize = 12;
 
@@ -34,6 +37,8 @@ pub(crate) struct Summary {
     /// Bytes compared, both directions, and their rate.
     pub(crate) bytes: u64,
     pub(crate) mbit_per_second: f64,
+    /// The rate that was demanded.
+    pub(crate) at_least: f64,
     pub(crate) faults: BTreeMap<&'static str, usize>,
     pub(crate) wrong: Vec<String>,
     pub(crate) transfers: Vec<Row>,
@@ -45,6 +50,9 @@ pub(crate) struct Summary {
     pub(crate) unexplained: Vec<Break>,
     pub(crate) windows: Vec<Window>,
     pub(crate) accounts: Vec<Balance>,
+    pub(crate) kills: Vec<Kill>,
+    /// Datagrams of associations that met no fault: door, leg, sent, without an answer.
+    pub(crate) datagrams: Vec<(Door, Leg, u64, u64)>,
     pub(crate) growth: Vec<Growth>,
     /// How late looks came that were due once a second, at most and in all: a sign of a busy machine.
     pub(crate) late_seconds: [f64; 2],
@@ -67,6 +75,10 @@ impl Summary {
     /// Judges: fills `failures` and `holds`. What went wrong before stays.
     pub(crate) fn judge(&mut self) {
         let mut failures = std::mem::take(&mut self.failures);
+        let (rate, least) = (self.mbit_per_second, self.at_least);
+        if rate < least {
+            failures.push(format!("{rate:.0} Mbit/s were moved, and {least:.0} demanded"));
+        }
         if !self.wrong.is_empty() {
             failures.push(format!("{} places with wrong bytes", self.wrong.len()));
         }
@@ -77,6 +89,14 @@ impl Summary {
         for row in self.transfers.iter().filter(|row| row.transfers.whole == 0) {
             let (door, leg) = (row.door.name(), row.leg.name());
             failures.push(format!("no transfer by {door} over the {leg} leg ended whole"));
+        }
+        for (door, leg, sent, lost) in &self.datagrams {
+            if lost * LOST > *sent {
+                let (door, leg) = (door.name(), leg.name());
+                failures.push(format!(
+                    "{lost} of {sent} datagrams of {door} over the {leg} leg had no answer, without a fault"
+                ));
+            }
         }
         for balance in self.accounts.iter().filter(|balance| !balance.holds()) {
             failures.push(format!(
@@ -91,9 +111,10 @@ impl Summary {
         for growth in self.growth.iter().filter(|growth| !growth.holds) {
             let (relay, quantity) = (growth.relay, growth.quantity);
             failures.push(match growth.slope {
-                Some(slope) => {
-                    format!("{quantity} of the {relay} relay grew by {:.0}", slope.growth)
-                }
+                Some(slope) => format!(
+                    "{quantity} of the {relay} relay grew by {:.0} ± {:.0} an hour",
+                    slope.per_hour, slope.error_per_hour
+                ),
                 None => format!("too few samples of the {relay} relay's {quantity}: run longer"),
             });
         }
@@ -150,6 +171,18 @@ impl Summary {
             writeln!(
                 out,
                 "{account:<14}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
+            )?;
+        }
+        for (door, leg, sent, lost) in &self.datagrams {
+            let (door, leg) = (door.name(), leg.name());
+            writeln!(out, "without a fault: {lost} of {sent} datagrams lost by {door}, {leg}")?;
+        }
+        if let Some(worst) = self.kills.iter().max_by_key(|kill| kill.lost) {
+            let Kill { at, moved, lost, between_looks } = worst;
+            writeln!(
+                out,
+                "{} kills of the near relay: the one at {at:.1?} lost most, {lost} bytes; {moved} had moved in {between_looks:.1?} before it",
+                self.kills.len()
             )?;
         }
         writeln!(

@@ -2,17 +2,22 @@
 
 use crate::ledger::Ledger;
 use crate::slope::Slope;
+use ekiden_testkit::Home;
 use serde::Serialize;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Growth that is no leak: pages an allocator keeps for each of its threads, a cache's last entries. A test of 4,000
-/// connections saw 5 MB at most (`crates/ekiden/tests/it/leaks.rs`); three times that.
-const MEMORY: f64 = 16e6;
-/// Connections come and go by tens.
+/// Bytes an hour that resident memory may grow by: pages that an allocator keeps, with little of each in use. It gives
+/// back where these come to a quarter.
+const RESIDENT: f64 = 16e6;
+/// Bytes an hour that the memory in use may grow by, beyond what the fit can tell.
+const IN_USE: f64 = 4e6;
+/// Descriptors an hour. Connections come and go by tens.
 const DESCRIPTORS: f64 = 32.0;
+/// Looks between two at what is in use, for which the relay is asked. It looks as often itself.
+const IN_USE_LOOKS: u64 = 10;
 /// A fit over less than this shows how the load came and went, and is not judged.
 const JUDGED: f64 = 600.0;
 /// Of the time without kills, the part in which caches and pools fill.
@@ -33,6 +38,10 @@ pub(crate) struct Watch {
     relay: &'static str,
     pid: Arc<AtomicI32>,
     samples: Vec<Sample>,
+    home: Arc<Home>,
+    looks: u64,
+    /// When, in which process, and bytes in use.
+    in_use: Vec<(Duration, i32, u64)>,
 }
 
 /// How late a look came that was due once a second: so long this program had no processor.
@@ -69,8 +78,8 @@ pub(crate) struct Growth {
 }
 
 impl Watch {
-    pub(crate) const fn new(relay: &'static str, pid: Arc<AtomicI32>) -> Self {
-        Self { relay, pid, samples: Vec::new() }
+    pub(crate) const fn new(relay: &'static str, pid: Arc<AtomicI32>, home: Arc<Home>) -> Self {
+        Self { relay, pid, samples: Vec::new(), home, looks: 0, in_use: Vec::new() }
     }
 
     /// Takes a sample of the process that lives, if one does.
@@ -78,17 +87,27 @@ impl Watch {
         let pid = self.pid.load(Relaxed);
         let Some((memory, descriptors)) = read(pid) else { return };
         self.samples.push(Sample { at: ledger.now(), pid, memory, descriptors });
+        self.looks += 1;
+        if self.looks.is_multiple_of(IN_USE_LOOKS)
+            && let Some(status) = self.home.status()
+            && let Some(in_use) = status["memory"]["in_use"].as_u64()
+        {
+            self.in_use.push((ledger.now(), pid, in_use));
+        }
     }
 
     /// Growth between these times, after a warm-up, of the process that lived last.
-    pub(crate) fn growth(&self, from: Duration, to: Duration) -> [Growth; 2] {
+    pub(crate) fn growth(&self, from: Duration, to: Duration) -> [Growth; 3] {
         let warm = from + to.saturating_sub(from) / WARM_UP;
         let last = self.samples.last().map_or(0, |sample| sample.pid);
-        let fitted = |sample: &&Sample| sample.pid == last && sample.at >= warm && sample.at <= to;
-        let fitted: Vec<Sample> = self.samples.iter().filter(fitted).copied().collect();
-        let quantity = |quantity, slack, of: fn(&Sample) -> u64| {
-            let points = fitted.iter().map(|sample| (sample.at.as_secs_f64(), of(sample) as f64));
-            let points: Vec<(f64, f64)> = points.collect();
+        let fitted = |at: Duration, pid: i32| pid == last && at >= warm && at <= to;
+        let of_samples = |of: fn(&Sample) -> u64| {
+            let fitted = self.samples.iter().filter(|sample| fitted(sample.at, sample.pid));
+            fitted.map(|sample| (sample.at.as_secs_f64(), of(sample) as f64)).collect()
+        };
+        let in_use = self.in_use.iter().filter(|(at, pid, _)| fitted(*at, *pid));
+        let in_use = in_use.map(|(at, _, bytes)| (at.as_secs_f64(), *bytes as f64)).collect();
+        let quantity = |quantity, slack, points: Vec<(f64, f64)>| {
             let slope = Slope::fit(&points);
             let judged = slope.is_some_and(|slope| slope.seconds >= JUDGED);
             let values = || points.iter().map(|(_, value)| *value);
@@ -104,8 +123,9 @@ impl Watch {
             }
         };
         [
-            quantity("memory", MEMORY, |sample| sample.memory),
-            quantity("descriptors", DESCRIPTORS, |sample| sample.descriptors),
+            quantity("memory", RESIDENT, of_samples(|sample| sample.memory)),
+            quantity("memory in use", IN_USE, in_use),
+            quantity("descriptors", DESCRIPTORS, of_samples(|sample| sample.descriptors)),
         ]
     }
 }

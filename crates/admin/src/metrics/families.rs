@@ -187,6 +187,7 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("budget_used", &["budget"], "Use of a budget: connections, pipes, memory (bytes), sessions (bytes)", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.used))),
     gauge("budget_peak", &["budget"], "Maximum use since the start", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.peak))),
     gauge("budget_limit", &["budget"], "Limit of a budget", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.limit))),
+    gauge("memory", &["kind"], "Memory of the process: resident, without files; in_use, by the heap's pieces that are not free", |s, to| s.memory.iter().for_each(|m| [("resident", m.resident), ("in_use", m.in_use)].iter().for_each(|(kind, n)| to.of(&[kind], *n)))).bytes(),
     gauge("buffers_budget", &[], "What all socket buffers together may have; absent without a budget", |s, to| to.maybe(&[], s.buffers.budget)).bytes(),
     gauge("buffers_granted", &[], "Given out of it", |s, to| to.one(s.buffers.granted)).bytes(),
     gauge("buffers_shortage", &[], "What connections could make use of beyond it", |s, to| to.one(s.buffers.shortage)).bytes(),

@@ -5,6 +5,7 @@ use crate::observe::registry::ConnectionEntry;
 use crate::policy::accounts::Directory;
 use crate::resources::{AT_ONCE, TICK, TICKS_PER_LOOK};
 use crate::runtime::certificate::Certificate;
+use ekiden_linux::host::sync::locked;
 use ekiden_linux::host::{clock, memory};
 use ekiden_model::resources::heap_trim::Reclaim;
 use std::sync::Arc;
@@ -20,11 +21,14 @@ fn every(period: Duration) -> Interval {
     interval
 }
 
+/// Seconds between two looks at this process's memory.
+const MEMORY_LOOKS: u32 = 10;
+
 /// Every second: checks legs and the certificate, measures accounts' rates, and returns
-/// memory to the kernel after many connections have ended.
+/// memory to the kernel after many connections have ended, or where much that is free stays resident.
 pub(super) async fn housekeeping(inner: Arc<Inner>) {
     let registry = &inner.registry;
-    let mut reclaim = Reclaim::default();
+    let (mut reclaim, mut ticks) = (Reclaim::default(), 0);
     let mut second = every(Duration::from_secs(1));
     loop {
         second.tick().await;
@@ -36,11 +40,21 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
         inner.check_gateway();
         inner.tend_wireguard();
         inner.tend_names();
-        if reclaim.on_tick(registry.len(), registry.take_most()) {
+        let look = ticks == 0;
+        ticks = (ticks + 1) % MEMORY_LOOKS;
+        let slack = look && look_at_memory(&inner, &mut reclaim).await;
+        if reclaim.on_tick(registry.len(), registry.take_most()) || slack {
             // off the runtime's threads, which serve the remaining connections
             let _ = tokio::task::spawn_blocking(memory::release).await;
         }
     }
+}
+
+/// Whether to give memory back.
+async fn look_at_memory(inner: &Inner, reclaim: &mut Reclaim) -> bool {
+    let now = tokio::task::spawn_blocking(memory::process).await.ok().flatten();
+    *locked(&inner.memory) = now;
+    now.is_some_and(|now| reclaim.on_look(now.resident, now.in_use))
 }
 
 /// Ten times a second: checks the paths of a tenth of the connections, measures a tenth of the legs, and divides

@@ -30,6 +30,7 @@ use crate::runtime::shared::Shared;
 use crate::settings::Settings;
 use dns::NamePorts;
 use ekiden_linux::host::clock;
+use ekiden_linux::host::memory::ProcessMemory;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
@@ -107,6 +108,8 @@ struct Inner {
     shared: Arc<Shared>,
     limit: u64,
     peak: AtomicU64,
+    /// Of the last look at it.
+    memory: Mutex<Option<ProcessMemory>>,
     listeners: Mutex<Listeners>,
     forwards: Mutex<ForwardedPorts>,
     gateway: Mutex<GatewayDoor>,
@@ -150,6 +153,7 @@ impl Server {
             shared,
             limit: limit.into(),
             peak: AtomicU64::new(0),
+            memory: Mutex::default(),
             listeners: Mutex::default(),
             forwards: Mutex::default(),
             gateway: Mutex::default(),

@@ -2,12 +2,14 @@
 
 use super::{Handle, Inner};
 use crate::observe::status::{
-    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, Status, Summary, Totals, TunnelStatus,
+    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, MemoryStatus, Status, Summary, Totals,
+    TunnelStatus,
 };
 use crate::outbound::tunnel::{Tunnels, measure};
 use crate::policy::quota::Quotas;
 use crate::settings::Settings;
 use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -118,6 +120,8 @@ impl Inner {
                 bytes_down: totals.bytes_down.load(Relaxed),
             },
             budgets: vec![connections, pipes, memory, shared.resources.memory_status()],
+            memory: locked(&self.memory)
+                .map(|now| MemoryStatus { resident: now.resident, in_use: now.in_use }),
             buffers,
             idle,
             pressure,

@@ -4,7 +4,7 @@ use super::capsules::Capsules;
 use super::{Clients, Opened, book, raw, target};
 use crate::exchange::Failure;
 use crate::laws::{Door, Leg};
-use crate::ledger::Counted;
+use crate::ledger::{Counted, Datagrams};
 use crate::origin::{Service, compared, datagram};
 use ekiden_model::rng::Rng;
 use std::collections::BTreeSet;
@@ -48,10 +48,13 @@ async fn associate(
         }
     };
     let unanswered = BTreeSet::new();
-    let mut association = Association { clients, door, leg, way, opened, seed, unanswered };
-    let lasts = Duration::from_secs(2 + rng.below(15));
+    let sent = 0;
+    let mut association = Association { clients, door, leg, way, opened, seed, sent, unanswered };
+    let (lasts, from) = (Duration::from_secs(2 + rng.below(15)), clients.ledger.now());
     let result = association.run(lasts, rng).await;
-    (0..association.unanswered.len()).for_each(|_| clients.ledger.on_unanswered(door, leg));
+    let Association { sent, unanswered, .. } = association;
+    let (to, unanswered) = (clients.ledger.now(), unanswered.len() as u64);
+    clients.ledger.on_datagrams(Datagrams { door, leg, from, to, sent, unanswered });
     result
 }
 
@@ -128,6 +131,7 @@ struct Association<'a> {
     way: Way,
     opened: &'a Opened,
     seed: u64,
+    sent: u64,
     unanswered: BTreeSet<u64>,
 }
 
@@ -154,6 +158,7 @@ impl Association<'_> {
             Way::Socks(socks) => socks.send(&bytes, self.clients, self.door).await?,
             Way::Http(capsules) => capsules.send(&bytes).await?,
         }
+        self.sent += 1;
         self.unanswered.insert(number);
         Ok(())
     }

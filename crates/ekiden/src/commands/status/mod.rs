@@ -17,7 +17,8 @@ use crate::print::{
 
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::{
-    CacheStatus, ConnectionStatus, HeldStatus, LegStatus, ProfileStatus, Status, UdpStatus,
+    CacheStatus, ConnectionStatus, HeldStatus, LegStatus, MemoryStatus, ProfileStatus, Status,
+    UdpStatus,
 };
 use ekiden_proxy::settings::UpstreamProtocol;
 use std::io::IsTerminal as _;
@@ -73,6 +74,9 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         };
         let rows = status.budgets.iter().map(row).collect();
         out.push_str(&table(head, rows, &[false, true, true, true], width));
+    }
+    if let Some(MemoryStatus { resident, in_use }) = status.memory {
+        out.push_str(&format!("memory: {} resident, {} in use\n", size(resident), size(in_use)));
     }
     out.push_str(&resources(status));
     out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts::database));

@@ -25,7 +25,7 @@ pub use dns::{DnsPortStatus, DnsServerStatus, DnsStatus};
 pub use explanation::{AccountExplanation, Explanation, LegExplanation};
 pub use gateway::{GatewayDevice, GatewayStatus};
 pub use resources::{
-    BuffersStatus, CacheStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
+    BuffersStatus, CacheStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus, MemoryStatus,
     PressureStatus, UdpStatus,
 };
 pub use traces::TracesStatus;
@@ -66,6 +66,9 @@ pub struct Status {
     pub totals: Totals,
     /// What is spent of what may be.
     pub budgets: Vec<BudgetStatus>,
+    /// Memory of the process, up to ten seconds ago; absent where the system does not tell it.
+    #[serde(default)]
+    pub memory: Option<MemoryStatus>,
     /// Socket buffers.
     #[serde(default)]
     pub buffers: BuffersStatus,

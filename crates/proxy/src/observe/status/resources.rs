@@ -184,6 +184,15 @@ pub struct UdpStatus {
     pub limited: u64,
 }
 
+/// Memory of the relay's process, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryStatus {
+    /// Of the machine's memory, what is the process's alone.
+    pub resident: u64,
+    /// Of its heap, what is in use. What is resident besides is free for later, and given back where it is much.
+    pub in_use: u64,
+}
+
 /// One buffer of one leg.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct GrantStatus {
