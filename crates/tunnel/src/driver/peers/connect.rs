@@ -186,7 +186,7 @@ impl Inner {
     }
 
     /// A tunnel that is up, until its end.
-    async fn keep(&self, joined: &Joined, up: Attempt) -> TunnelEnd {
+    async fn keep(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
         let Attempt { driver, events, tunnel, peer, carrier } = up;
         self.on_up(&driver, tunnel, peer, Some(&joined.name));
         let second_best = carrier.is_some() && self.settings.carrier == TransportMode::Auto;
