@@ -77,14 +77,12 @@ impl Endpoint {
         let clock = self.instant(now);
         let Some(mut tunnel) = self.tunnels.remove(&id) else { return };
         self.address.tunnels.fetch_sub(1, Relaxed);
-        self.events.append(&mut tunnel.events);
-        let lost = |lane: &Lane| matches!(lane.lost, Some(ConnectionError::ApplicationClosed(_)));
-        let by_peer = tunnel.lanes.iter().flatten().any(lost);
+        // first: no panic in what follows leaves anybody waiting
+        self.tell_end(&mut tunnel, &reason);
         let breaker = tunnel.hold.breaker();
         if breaker.snapshot().trips > 0 {
             locked(&self.address.breakers).insert(tunnel.peer, breaker.clone());
         }
-        let flows: Vec<FlowId> = tunnel.flows().collect();
         for mut lane in tunnel.lanes.into_iter().flatten() {
             let handle = lane.handle;
             self.lanes.remove(&handle.0);
@@ -97,12 +95,32 @@ impl Endpoint {
                 self.pending.insert(handle.0, PendingConnection::closing(now, lane));
             }
         }
-        self.events.push_back(Event::Down {
-            tunnel: id,
-            peer: tunnel.peer,
-            end: TunnelEnd { reason, by_peer },
-        });
-        self.events.extend(flows.into_iter().map(Event::Flow));
+    }
+
+    fn tell_end(&mut self, tunnel: &mut Tunnel, reason: &str) {
+        self.events.append(&mut tunnel.events);
+        let lost = |lane: &Lane| matches!(lane.lost, Some(ConnectionError::ApplicationClosed(_)));
+        let by_peer = tunnel.lanes.iter().flatten().any(lost);
+        let end = TunnelEnd { reason: reason.to_owned(), by_peer };
+        self.events.push_back(Event::Down { tunnel: tunnel.id, peer: tunnel.peer, end });
+        self.events.extend(tunnel.flows().map(Event::Flow));
+    }
+
+    /// Forgets every connection, because a step that panicked may have left some half changed: all tunnels end for this
+    /// reason, without a word to their peers. Those who are admitted stay, and no number of a tunnel is used again.
+    pub(crate) fn abandon(&mut self, reason: &str) {
+        let alone = (self.listens, None);
+        self.quinn = quinn(&self.credentials, &self.limits, alone, self.thread.clone());
+        for mut tunnel in std::mem::take(&mut self.tunnels).into_values() {
+            self.address.tunnels.fetch_sub(1, Relaxed);
+            self.tell_end(&mut tunnel, reason);
+        }
+        self.pending.clear();
+        self.lanes.clear();
+        self.touched.clear();
+        self.strangers.clear();
+        self.joining.clear();
+        self.replies.clear();
     }
 
     /// A snapshot for the status.

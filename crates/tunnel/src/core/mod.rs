@@ -110,7 +110,8 @@ pub struct Endpoint {
     pending: BTreeMap<usize, PendingConnection>,
     /// Initials of unknown addresses, met one at a time after what established connections sent.
     strangers: VecDeque<(Way, BytesMut)>,
-    /// What it shares with the other threads of its address.
+    /// Its place among the threads of its address, and what it shares with the others.
+    thread: AddressThread,
     address: Arc<Address>,
     /// The tunnel and lane of a connection.
     lanes: HashMap<usize, (TunnelId, usize)>,
@@ -133,6 +134,23 @@ mod code {
     pub(super) const OTHER_LANE: u32 = 3;
     pub(super) const CLOSED: u32 = 4;
     pub(super) const REVOKED: u32 = 5;
+}
+
+/// QUIC without connections, for one of the threads of an address.
+fn quinn(
+    credentials: &Credentials,
+    limits: &Limits,
+    (listens, seed): (bool, Option<[u8; 32]>),
+    thread: AddressThread,
+) -> quinn_proto::Endpoint {
+    let mut config = EndpointConfig::new(credentials.reset_key());
+    // identifiers that a restarted relay knows for its own: only then does it answer with a reset
+    let own = credentials.clone();
+    config.cid_generator(move || Box::new(thread.owners(&own)));
+    // cannot fail: it is above 1,200 (RFC 9000 §18.2)
+    let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
+    let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
+    quinn_proto::Endpoint::new(Arc::new(config), server, true, seed)
 }
 
 /// Initials that wait to be met; an eighth of a second of them at the rate of all.
@@ -159,17 +177,10 @@ impl Endpoint {
         (listens, origin, seed): (bool, Instant, Option<[u8; 32]>),
         thread: AddressThread,
     ) -> Self {
-        let mut config = EndpointConfig::new(credentials.reset_key());
-        // identifiers that a restarted relay knows for its own: only then does it answer with a reset
-        let (own, address) = (credentials.clone(), Arc::clone(&thread.address));
-        config.cid_generator(move || Box::new(thread.owners(&own)));
-        // cannot fail: it is above 1,200 (RFC 9000 §18.2)
-        let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
-        let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
-        let quinn = quinn_proto::Endpoint::new(Arc::new(config), server, true, seed);
+        let address = Arc::clone(&thread.address);
         Self {
             origin,
-            quinn,
+            quinn: quinn(&credentials, &limits, (listens, seed), thread.clone()),
             credentials,
             limits,
             listens,
@@ -177,6 +188,7 @@ impl Endpoint {
             next_tunnel: 0,
             pending: BTreeMap::new(),
             strangers: VecDeque::new(),
+            thread,
             address,
             lanes: HashMap::new(),
             touched: Vec::new(),

@@ -3,6 +3,8 @@
 //! The thread sleeps until just before the next slot and spins for the rest, within its budget.
 //! Datagrams wake it. Tasks lock the core for a moment, and wake the thread when data is to be
 //! sent.
+//!
+//! A panic of the thread ends its tunnels, and nothing else (`restart.rs`).
 
 mod carrier;
 mod drain;
@@ -13,6 +15,7 @@ mod flow_view;
 mod news;
 mod pacing;
 mod peers;
+mod restart;
 mod send_batch;
 mod siblings;
 pub(crate) mod tcp_framing;
@@ -64,6 +67,9 @@ struct Shared {
     carriers: Mutex<BTreeMap<SocketAddr, mpsc::Sender<Bytes>>>,
     /// The other threads of its address.
     siblings: Siblings,
+    /// A test wants the thread to panic.
+    #[cfg(test)]
+    panics: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -100,6 +106,8 @@ impl Driver {
             late: Mutex::default(),
             carriers: Mutex::default(),
             siblings,
+            #[cfg(test)]
+            panics: AtomicBool::new(false),
         });
         Ok((Self { shared }, receiver))
     }
@@ -107,7 +115,7 @@ impl Driver {
     fn run(&self, socket: UdpSocket, dscp: [u8; 2]) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("tunnel".to_owned());
-        thread.spawn(move || thread::run(&shared, &socket, dscp)).map(drop)
+        thread.spawn(move || restart::run(&shared, &socket, dscp)).map(drop)
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> T {
@@ -173,6 +181,13 @@ impl Shared {
                 // nobody receives while the driver is being dropped
                 other => drop(self.events.send(other)),
             }
+        }
+    }
+
+    /// Wakes all that wait for a flow.
+    fn ring_all(&self) {
+        for news in locked(&self.waiting).values() {
+            news.ring();
         }
     }
 

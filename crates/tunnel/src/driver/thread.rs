@@ -143,7 +143,8 @@ impl RxCoalescing {
     }
 }
 
-/// Takes datagrams in until there are none or [`IN_A_ROW`]; how many. A flow's task is woken once for all of them.
+/// Takes datagrams in until there are none or [`IN_A_ROW`]; how many. A flow's task is woken once for all of them. Other
+/// events are passed on before more is done, so that a panic in between loses none.
 fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBatch) -> usize {
     let mut events: Vec<Event> = Vec::new();
     let mut flows = HashSet::new();
@@ -164,9 +165,10 @@ fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBat
                 });
                 core.receive_all(now, datagrams);
                 while let Some(event) = core.event() {
-                    let again = matches!(event, Event::Flow(flow) if !flows.insert(flow));
-                    if !again {
-                        events.push(event);
+                    match event {
+                        Event::Flow(flow) if !flows.insert(flow) => {}
+                        Event::Flow(_) => events.push(event),
+                        other => shared.tell(vec![other]),
                     }
                 }
                 if !more {
@@ -204,6 +206,8 @@ fn fill(shared: &Shared, outbox: &mut SendBatch, now: Time) {
     let events = {
         let mut core = locked(&shared.core);
         core.on_deadline(now);
+        #[cfg(test)]
+        assert!(!shared.panics.swap(false, Ordering::AcqRel), "a test asked for it");
         while !outbox.is_full() && outbox.take(|buffer| core.transmit(now, buffer)) {}
         std::iter::from_fn(|| core.event()).collect()
     };
@@ -219,9 +223,7 @@ fn send_final(shared: &Shared, socket: &UdpSocket, outbox: &mut SendBatch) {
     }
     send_due(shared, socket, outbox, Time::NEVER);
     // waiting tasks find their flows gone
-    for news in locked(&shared.waiting).values() {
-        news.ring();
-    }
+    shared.ring_all();
 }
 
 fn spin(next: Time) -> Time {

@@ -22,7 +22,7 @@ impl Inner {
     /// Handles one socket's events until it closes. With `own`, the peer of an outgoing tunnel, it
     /// ends with the tunnel.
     pub(crate) async fn attend(
-        &self,
+        self: &Arc<Self>,
         driver: &Arc<Driver>,
         mut events: mpsc::UnboundedReceiver<Event>,
         own: Option<&str>,
@@ -36,7 +36,13 @@ impl Inner {
                         return Some(end);
                     }
                 }
-                Event::Joining { peer, invitation } => self.on_joining(driver, peer, invitation),
+                Event::Joining { peer, invitation } => {
+                    let (inner, driver) = (Arc::clone(self), Arc::clone(driver));
+                    // on the disk, which may be slow; events of other peers go on meanwhile
+                    tokio::task::spawn_blocking(move || {
+                        inner.on_joining(&driver, peer, invitation)
+                    });
+                }
                 Event::Incoming { flow, peer, opening } => {
                     self.on_incoming(driver, flow, opening, (peer, own));
                 }
@@ -204,7 +210,8 @@ impl Inner {
         });
     }
 
-    /// Only a relay that is saved is let in: the invitation would be good again after a restart.
+    /// Only a relay that is saved is let in: the invitation would be good again after a restart. Waits for the disk, and
+    /// holds `changes` meanwhile, so that the store and who is admitted change in one order.
     fn on_joining(&self, driver: &Driver, peer: Fingerprint, invitation: [u8; 32]) {
         let _changes = locked(&self.changes);
         let saved = self.settings.store.joined(invitation, peer);
@@ -235,16 +242,13 @@ impl Inner {
             Ok(false) => Err(STRANGER),
             Err(_) => Err(UNSAVED),
         };
-        let now = clock::now();
-        if kept.is_err() {
-            drop(known);
-            return driver.with(|core| core.settle_join(now, invitation, kept));
-        }
         let peers: Vec<Peer> = known.values().map(|known| known.peer.clone()).collect();
         drop(known);
-        driver.with(|core| core.settle_join(now, invitation, kept));
-        // the other sockets
-        self.admit(&peers);
+        if kept.is_ok() {
+            // at all sockets, the one that it came to among them
+            self.admit(&peers);
+        }
+        driver.with(|core| core.settle_join(clock::now(), invitation, kept));
     }
 
     fn on_incoming(

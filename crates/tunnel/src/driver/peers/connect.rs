@@ -9,6 +9,7 @@ use crate::driver::{Driver, locked};
 use crate::trust::{self, Peer, PeerKind};
 use bytes::Bytes;
 use ekiden_linux::host::clock;
+use ekiden_model::connect::reconnect::{AttemptEnd, Reconnect};
 use ekiden_model::control::rate_hold::Breaker;
 use ekiden_model::units::Time;
 use std::fmt;
@@ -19,11 +20,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// First pause before connecting again; it doubles up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A tunnel that was up for this long was no failure: the next attempt follows at once.
-const LASTING: Duration = Duration::from_secs(10);
 /// Addresses of a relay that are tried, and how long after each other.
 pub(super) const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
@@ -69,6 +65,8 @@ pub(crate) struct Joined {
     pub(crate) breaker: Mutex<Option<Breaker>>,
     /// How long a tunnel over TCP must be without flows before UDP is tried again.
     pub(crate) on_tcp: Mutex<Duration>,
+    /// Pauses between attempts.
+    pub(crate) reconnect: Mutex<Reconnect>,
 }
 
 impl Joined {
@@ -83,6 +81,7 @@ impl Joined {
             terms: peer.terms,
             breaker: Mutex::default(),
             on_tcp: Mutex::new(ON_TCP),
+            reconnect: Mutex::default(),
         })
     }
 }
@@ -91,26 +90,20 @@ impl Inner {
     /// Keeps a tunnel to a relay that invited us.
     pub(crate) async fn connect(self: Arc<Self>, joined: Joined) {
         let joined = Arc::new(joined);
-        let mut pause = PAUSE;
         // a peer that ended a tunnel itself may not know this relay any more
         let mut hasty = true;
         loop {
-            let begun = Instant::now();
             self.on_attempt(&joined.name, None);
             let TunnelEnd { reason: why, by_peer } =
                 self.connect_once(&joined, hasty).await.unwrap_or_else(|end| end);
             if let Some(known) = locked(&self.known).get(&joined.name) {
                 *locked(&known.last_error) = Some(why.clone());
             }
-            let lasted = begun.elapsed() > LASTING;
+            let AttemptEnd { pause, lasted } = locked(&joined.reconnect).on_end(clock::now());
             hasty = lasted && !by_peer;
-            if lasted {
-                pause = PAUSE;
-            }
-            tracing::debug!(peer = %joined.name, why, ?pause, "connecting again after a pause");
-            self.on_attempt(&joined.name, Some(clock::now() + pause.into()));
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tracing::debug!(peer = %joined.name, why, %pause, "connecting again after a pause");
+            self.on_attempt(&joined.name, Some(clock::now() + pause));
+            tokio::time::sleep(pause.into()).await;
         }
     }
 
@@ -186,9 +179,10 @@ impl Inner {
     }
 
     /// A tunnel that is up, until its end.
-    async fn keep(&self, joined: &Joined, up: Attempt) -> TunnelEnd {
+    async fn keep(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
         let Attempt { driver, events, tunnel, peer, carrier } = up;
         self.on_up(&driver, tunnel, peer, Some(&joined.name));
+        locked(&joined.reconnect).on_up(clock::now());
         let second_best = carrier.is_some() && self.settings.carrier == TransportMode::Auto;
         let attending = self.attend(&driver, events, Some(&joined.name));
         let mut attending = std::pin::pin!(attending);

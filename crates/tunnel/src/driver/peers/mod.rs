@@ -284,7 +284,15 @@ impl Watch {
     async fn run(mut self, inner: Arc<Inner>) {
         loop {
             tokio::time::sleep(LOOK).await;
-            self.look(&inner);
+            let inner = Arc::clone(&inner);
+            // waits for the disk, and for a relay that is being saved
+            let looked = tokio::task::spawn_blocking(move || {
+                self.look(&inner);
+                self
+            });
+            // ends with the runtime, or with a panic
+            let Ok(watch) = looked.await else { return };
+            self = watch;
         }
     }
 

@@ -40,3 +40,45 @@ async fn a_relay_that_cannot_be_saved_is_refused_and_its_invitation_stays_good()
     let seen = probe(&first, &far).await;
     assert!(seen.refused.is_some_and(|why| why.contains("not a peer of this one")));
 }
+
+/// One thread for all tasks: what waits for the disk in one of them stops all.
+#[tokio::test]
+async fn flows_open_while_the_disk_keeps_a_relay_that_joins_waiting() {
+    let mut pair = pair(mbit(40));
+    let (_client, _server) = flow(&mut pair).await;
+    let store = pair.stores[1].clone();
+    let (secret, rate) = (trust::random().unwrap(), mbit(1));
+    let invited = PeerKind::Invited { invitation: hash(&secret).into() };
+    store
+        .add(Peer { name: "ship".to_owned(), kind: invited, terms: Terms::new(rate, rate) })
+        .unwrap();
+    while !pair.far.status().iter().any(|peer| peer.name == "ship") {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let address = pair.far.addresses()[0].to_string();
+    let fingerprint = pair.far.inner.credentials.fingerprint();
+    let token = Token { address, fingerprint, secret, send: rate, receive: rate, made: None };
+    // the store is in use elsewhere, as by a command; given back in the end, whatever this thread does
+    let lock = std::fs::File::open(store.directory().join("lock")).unwrap();
+    lock.lock().unwrap();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let asked = released.recv_timeout(Duration::from_secs(30)).is_ok();
+        drop(lock);
+        asked
+    });
+    let credentials = Credentials::generate().unwrap();
+    let joining =
+        tokio::spawn(async move { probe(&credentials, &token.peer("far".to_owned())).await });
+    while pair.far.inner.changes.try_lock().is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (mut client, mut server) = flow(&mut pair).await;
+    client.write_all(b"hello").await.unwrap();
+    server.read_exact(&mut [0; 5]).await.unwrap();
+    drop((client, server));
+    let _ = release.send(());
+    assert!(holder.join().unwrap(), "all waited for the disk");
+    let seen = joining.await.unwrap();
+    assert!(seen.reached(), "{seen:?}");
+}

@@ -2,6 +2,7 @@
 
 mod crowd;
 mod joins;
+mod panics;
 mod streams;
 mod threads;
 
