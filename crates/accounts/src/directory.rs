@@ -40,7 +40,7 @@ impl Directory {
                         directory.relays.insert(name.clone(), id);
                     }
                     Credential::Prefix(net) => {
-                        directory.prefixes.insert(net.trunc(), id);
+                        directory.prefixes.insert(canonical(*net), id);
                     }
                     Credential::Wireguard { v4, v6, .. } => {
                         directory.prefixes.insert(IpAddr::V4(*v4).into(), id);
@@ -102,6 +102,17 @@ impl Directory {
     }
 }
 
+/// As addresses are looked up: one of IPv4 is never written as one of IPv6 (RFC 4291 §2.5.5.2).
+fn canonical(net: IpNet) -> IpNet {
+    let net = net.trunc();
+    let v4 = match net.addr().to_canonical() {
+        IpAddr::V4(v4) if net.addr().is_ipv6() => net.prefix_len().checked_sub(96).zip(Some(v4)),
+        _ => None,
+    };
+    let v4 = v4.and_then(|(bits, v4)| IpNet::new(v4.into(), bits).ok());
+    v4.unwrap_or(net)
+}
+
 impl From<SavedDirectory> for Directory {
     fn from(kept: SavedDirectory) -> Self {
         Self::new(kept.version, kept.accounts)
@@ -136,7 +147,7 @@ mod tests {
             3,
             vec![
                 account(1, &[net("100.64.0.0/10"), net("fd65::/16")]),
-                account(2, &[net("100.64.7.0/24")]),
+                account(2, &[net("::ffff:100.64.7.0/120")]),
                 account(3, &[net("100.64.7.9/32"), Credential::Peer("ship".into())]),
             ],
         );

@@ -3,12 +3,12 @@
 //!
 //! Grants never exceed the quota. Until a relay hears that there is no more, it may carry one slice
 //! ahead, so that nobody counts as spent while it asks or the database is away. That slice is paid
-//! back out of the next grant.
+//! back out of the next grant. It is counted from the grant: a restart that knows the grant gives no second slice.
 
 /// What one relay may carry for one account in one period. All amounts are bytes since the period began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    slice: u64,
+    quota: u64,
     granted: u64,
     used: u64,
     /// Nothing more was to be had when it was asked for last.
@@ -24,14 +24,45 @@ const LARGEST: u64 = 1 << 30;
 
 impl Lease {
     /// A lease out of a quota of so many bytes; nothing is granted yet.
-    pub fn new(quota: u64) -> Self {
-        let slice = (quota / SLICES).clamp(SMALLEST, LARGEST);
-        Self { slice, granted: 0, used: 0, exhausted: false }
+    pub const fn new(quota: u64) -> Self {
+        Self { quota, granted: 0, used: 0, exhausted: false }
     }
 
     /// Bytes in a slice.
     pub const fn slice(&self) -> u64 {
-        self.slice
+        match self.quota / SLICES {
+            slice if slice < SMALLEST => SMALLEST,
+            slice if slice > LARGEST => LARGEST,
+            slice => slice,
+        }
+    }
+
+    /// Bytes of the quota.
+    pub const fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// Bytes that were used on this relay.
+    pub const fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes that were granted in total, as far as this relay knows.
+    pub const fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// The quota is so many bytes now. Of a larger one there may be more again.
+    pub const fn on_quota(&mut self, quota: u64) {
+        if quota > self.quota {
+            self.exhausted = false;
+        }
+        self.quota = quota;
+    }
+
+    /// The grant in total is known from before, and nothing was asked for.
+    pub const fn on_recalled(&mut self, granted: u64) {
+        self.granted = granted;
     }
 
     /// So much was used on this relay since the period began; never less than before.
@@ -43,18 +74,18 @@ impl Lease {
 
     /// The database's grant in total, perhaps less than before, when the quota was lowered.
     pub const fn on_granted(&mut self, granted: u64) {
-        self.exhausted = granted < self.used.saturating_add(self.slice / 2);
+        self.exhausted = granted < self.used.saturating_add(self.slice() / 2);
         self.granted = granted;
     }
 
     /// Whether more should be asked for: less than half a slice is left.
     pub const fn wants(&self) -> bool {
-        self.used.saturating_add(self.slice / 2) > self.granted
+        self.used.saturating_add(self.slice() / 2) > self.granted
     }
 
     /// What this relay may carry until the period ends, all it has carried included.
     pub const fn may(&self) -> u64 {
-        let ahead = if self.exhausted { 0 } else { self.slice };
+        let ahead = if self.exhausted { 0 } else { self.slice() };
         self.granted.saturating_add(ahead)
     }
 
@@ -115,6 +146,36 @@ mod tests {
         // asked for more, and there was none
         lease.on_granted(MIB);
         assert_eq!(lease.left(), 0);
+    }
+
+    #[test]
+    fn the_slice_is_that_of_the_quota_of_now() {
+        let mut lease = Lease::new(6400 * MIB);
+        lease.on_granted(100 * MIB);
+        lease.on_used(100 * MIB);
+        lease.on_granted(100 * MIB);
+        assert!(lease.is_exhausted() && lease.left() == 0);
+        // a smaller quota: a smaller slice, and still nothing to be had
+        lease.on_quota(3200 * MIB);
+        assert_eq!((lease.slice(), lease.left()), (50 * MIB, 0));
+        lease.on_quota(12_800 * MIB);
+        assert_eq!((lease.slice(), lease.left()), (200 * MIB, 200 * MIB));
+    }
+
+    #[test]
+    fn a_grant_from_before_gives_no_second_slice_ahead() {
+        let mut lease = Lease::new(64 * MIB);
+        lease.on_granted(2 * MIB);
+        lease.on_used(3 * MIB);
+        // started again, as often as one likes
+        for _ in 0..3 {
+            let (granted, used) = (lease.granted(), 3 * MIB);
+            lease = Lease::new(64 * MIB);
+            lease.on_recalled(granted);
+            lease.on_used(used);
+            assert!(lease.wants());
+            assert_eq!((lease.may(), lease.left()), (3 * MIB, 0));
+        }
     }
 
     #[derive(Debug, Clone)]

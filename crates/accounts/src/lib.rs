@@ -56,7 +56,9 @@ pub use journal::{Journal, JournalError, Total};
 pub use lease::{Lease, share_out};
 pub use password::{BadPassword, hash, is_hash, matches};
 pub use period::{BadPeriod, Calendar, Period, Quota};
-pub use store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount, Usage};
+pub use store::{
+    AccountTable, FleetRelay, Grant, GrantRequest, Store, StoreError, UnreadableAccount, Usage,
+};
 pub use usage::usage_since;
 
 /// Locks `mutex`, even after a panic while it was locked: each step leaves the state consistent.

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Postgres, account, prefix};
-use ekiden_accounts::{Credential, FleetRelay, Hours, Store, StoreError, Total};
+use ekiden_accounts::{
+    AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, Store, StoreError, Total,
+};
 
 /// Of "correct horse".
 const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$q4I14XWyQRyfGivI/pptkA$499imbK/6oLNazOixExjarlzYR+f+Y00k0wcgiz8fFc";
@@ -98,7 +100,11 @@ async fn grants_what_there_is(store: &Store) {
         store.seen(&seen(name, 10_000)).await.unwrap();
     }
     let ask = |relay: &'static str, used, now| async move {
-        store.grant(relay, id, 0, (1000, 300, used), now).await.unwrap()
+        let asked = GrantRequest { account: id, begun: 0, quota: 1000, slice: 300, used };
+        let got = store.grant(relay, &[asked], now).await.unwrap();
+        let [Grant { account, begun: 0, granted }] = got[..] else { panic!("{got:?}") };
+        assert_eq!(account, id);
+        granted
     };
     assert_eq!(ask("one", 0, 10_000).await, 300);
     assert_eq!(ask("two", 0, 10_000).await, 300);
@@ -112,6 +118,21 @@ async fn grants_what_there_is(store: &Store) {
     store.seen(&seen("three", 20_000)).await.unwrap();
     assert_eq!(ask("three", 400, 20_000).await, 690);
     assert_eq!(ask("one", 300, 20_000).await, 300);
+    // several accounts and periods at once, as one after another; a removed one has no grant and holds up none
+    let other = store.add(&account("other", prefix("100.64.10.0/24"))).await.unwrap();
+    let gone = AccountId(other.0 + 1);
+    let request =
+        |account, begun| GrantRequest { account, begun, quota: 1000, slice: 300, used: 0 };
+    let asked = [request(id, 0), request(gone, 0), request(other, 50), request(id, 70)];
+    let grant = |account, begun, granted| Grant { account, begun, granted };
+    let got = store.grant("one", &asked, 20_000).await.unwrap();
+    assert_eq!(got, [grant(id, 0, 300), grant(other, 50, 300), grant(id, 70, 300)]);
+    assert_eq!(store.grant("one", &[request(gone, 0)], 20_000).await.unwrap(), []);
+    // one that starts again reads what it has of periods that are not long over
+    let mut had = store.grants("one", 60).await.unwrap();
+    had.sort_by_key(|grant| (grant.account, grant.begun));
+    assert_eq!(had, [grant(id, 0, 300), grant(id, 70, 300)]);
+    assert_eq!(store.grants("four", 0).await.unwrap(), []);
 }
 
 /// One row after another is broken by hand at `address`, and mended: its account alone cannot be read.

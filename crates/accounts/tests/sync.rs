@@ -133,6 +133,83 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
     assert!(granted <= quota + 3 * (quota / 64));
 }
 
+/// A sync in a folder, and what lets it run.
+async fn life(folder: &Path, address: &str) -> (Arc<AccountSync>, tokio::task::JoinHandle<()>) {
+    let sync = Arc::new(AccountSync::open(folder, Some(address), "r").await.unwrap());
+    let running = Arc::clone(&sync);
+    (sync, tokio::spawn(async move { running.run().await }))
+}
+
+/// Ends it as a stop of the relay does.
+async fn end((sync, task): (Arc<AccountSync>, tokio::task::JoinHandle<()>)) {
+    task.abort();
+    let _ = task.await;
+    sync.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_starts_without_the_database_goes_on_with_its_grants() {
+    const MIB: u64 = 1 << 20;
+    let Some(mut postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("640 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    store.close().await;
+    let folder = tempfile::tempdir().unwrap();
+    let relay = life(folder.path(), &address).await;
+    relay.0.used(id, 300 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may >= 320 * MIB).await;
+    let share = relay.0.part(id).unwrap();
+    end(relay).await;
+    postgres.stop();
+    let relay = life(folder.path(), &address).await;
+    assert_eq!(relay.0.part(id), Some(QuotaShare { may: share.may, used: 300 * MIB, more: false }));
+    end(relay).await;
+    // where the file was lost, what was used and a slice
+    std::fs::remove_file(folder.path().join("grants.json")).unwrap();
+    for used in [300 * MIB, 310 * MIB] {
+        let relay = life(folder.path(), &address).await;
+        let lost = QuotaShare { may: 310 * MIB, used, more: false };
+        assert_eq!(relay.0.part(id), Some(lost));
+        relay.0.used(id, 310 * MIB - used, 0);
+        end(relay).await;
+    }
+    postgres.start();
+    let relay = life(folder.path(), &address).await;
+    wait_for("the grant of before", || relay.0.part(id).unwrap().may >= share.may).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_database_grants_to_many_accounts_at_once() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    Store::at(&address).await.unwrap().close().await;
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    // one after another takes three minutes
+    for statement in [
+        "INSERT INTO account (id, name, attributes) \
+         SELECT n, 'a' || n, '{\"quota\":\"1 GB/month\"}' FROM generate_series(1, 1000) AS n",
+        "UPDATE counter SET value = value + 1 WHERE name = 'version'",
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END $$",
+        "CREATE TRIGGER slow AFTER INSERT ON lease FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    ] {
+        sqlx::query(statement).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), Some(&address)).await;
+    let slice = 1_000_000_000 / 64;
+    let granted = || {
+        let parts = (1..=1000).map(|n| relay.part(AccountId(n)));
+        parts.flatten().filter(|part| part.may > slice).count()
+    };
+    wait_for("grants", || granted() == 1000).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
     let Some(postgres) = Postgres::begin() else { return };

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+use tokio::task::JoinError;
 
 /// How old a look may be.
 const FRESH: Duration = Duration::from_millis(250);
@@ -74,12 +75,38 @@ impl fmt::Debug for Running {
 #[derive(Debug)]
 pub(super) struct StatusCache {
     running: Arc<OnceLock<Running>>,
-    last: Mutex<Option<(Instant, Arc<Status>)>>,
+    last: LastLook<Status>,
+}
+
+/// What was seen last. One look is under way at a time, also where those who asked for it are gone.
+#[derive(Debug)]
+struct LastLook<T>(Arc<Mutex<Option<Look<T>>>>);
+
+/// When it was, and what was seen.
+type Look<T> = (Instant, Arc<T>);
+
+impl<T: Send + Sync + 'static> LastLook<T> {
+    /// What was seen a moment ago, or what `look` sees now, not on a thread that relays. Errors: `look` panicked.
+    async fn get(&self, look: impl FnOnce() -> T + Send + 'static) -> Result<Arc<T>, JoinError> {
+        let mut last = Arc::clone(&self.0).lock_owned().await;
+        if let Some((at, seen)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return Ok(Arc::clone(seen));
+        }
+        // nothing ends it before it is done, and it holds the lock until then
+        let looking = tokio::task::spawn_blocking(move || {
+            let seen = Arc::new(look());
+            *last = Some((Instant::now(), Arc::clone(&seen)));
+            seen
+        });
+        looking.await
+    }
 }
 
 impl StatusCache {
     pub(super) fn new(running: Arc<OnceLock<Running>>) -> Self {
-        Self { running, last: Mutex::default() }
+        Self { running, last: LastLook(Arc::default()) }
     }
 
     pub(super) fn running(&self) -> Result<&Running, Problem> {
@@ -89,20 +116,10 @@ impl StatusCache {
 
     /// The status, as of a moment ago. Fails while the relay starts.
     pub(super) async fn status(&self) -> Result<Arc<Status>, Problem> {
-        let running = self.running()?;
-        let mut last = self.last.lock().await;
-        if let Some((at, status)) = &*last
-            && at.elapsed() < FRESH
-        {
-            return Ok(Arc::clone(status));
-        }
-        let handle = running.handle.clone();
-        // thousands of sockets to ask about: not on a thread that relays
-        let status = tokio::task::spawn_blocking(move || handle.status()).await;
-        let status =
-            Arc::new(status.map_err(|error| Problem::unavailable("status", error.to_string()))?);
-        *last = Some((Instant::now(), Arc::clone(&status)));
-        Ok(status)
+        let handle = self.running()?.handle.clone();
+        // thousands of sockets to ask about
+        let status = self.last.get(move || handle.status()).await;
+        status.map_err(|error| Problem::unavailable("status", error.to_string()))
     }
 
     /// The status without connections, as of now, with the busiest accounts alone.
@@ -130,7 +147,7 @@ impl StatusCache {
 
     /// What was seen is not true any more.
     pub(super) async fn forget(&self) {
-        *self.last.lock().await = None;
+        *self.last.0.lock().await = None;
     }
 
     /// The accounts' database. Fails without accounts, while it starts, and when the database is
@@ -142,5 +159,48 @@ impl StatusCache {
                 .hint("set enabled = true in [accounts], and restart the daemon"));
         };
         Ok(sync.database().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::sync::mpsc::channel;
+
+    #[tokio::test]
+    async fn requests_that_are_given_up_cause_one_look_together() {
+        let (last, looks) = (LastLook(Arc::default()), Arc::new(AtomicU32::new(0)));
+        let (go, waits) = channel::<()>();
+        let waits = Arc::new(std::sync::Mutex::new(waits));
+        let look = || {
+            let (looks, waits) = (Arc::clone(&looks), Arc::clone(&waits));
+            move || {
+                looks.fetch_add(1, SeqCst);
+                let _ = waits.lock().map(|waits| waits.recv());
+                7
+            }
+        };
+        for _ in 0..20 {
+            let mut asking = Box::pin(last.get(look()));
+            for _ in 0..3 {
+                let polled = std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(asking.as_mut().poll(context).is_pending())
+                });
+                assert!(polled.await);
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(go);
+        assert_eq!(*last.get(look()).await.unwrap(), 7);
+        // the last one looks again where the machine took long
+        assert!(looks.load(SeqCst) <= 2, "{looks:?}");
+    }
+
+    #[tokio::test]
+    async fn a_look_that_fails_is_followed_by_another() {
+        let last = LastLook(Arc::default());
+        assert!(last.get(|| -> u32 { panic!("no status") }).await.is_err());
+        assert_eq!(*last.get(|| 8).await.unwrap(), 8);
     }
 }

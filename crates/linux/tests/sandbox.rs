@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use ekiden_linux::host::sysctl;
-use ekiden_linux::links::netlink::{End, Netlink, Route, RouteMetrics};
+use ekiden_linux::links::netlink::{self, End, Netlink, Route, RouteMetrics};
 use ekiden_linux::namespaces::mounts::Mounts;
 use ekiden_linux::namespaces::netns::{self, Netns};
 use ekiden_linux::namespaces::sandbox;
@@ -65,6 +65,7 @@ const TESTS: &[(&str, Test)] = &[
     ("programs_keep_their_user_and_capabilities", programs_keep_their_user_and_capabilities),
     ("a_command_sees_its_own_files", a_command_sees_its_own_files),
     ("a_file_system_in_memory_fills_and_is_not_seen_outside", |user| drop(user.succeed(&["disk"]))),
+    ("an_address_that_can_be_bound_is_not_therefore_local", |user| drop(user.succeed(&["local"]))),
     ("a_signal_is_passed_on", a_signal_is_passed_on),
     ("killing_the_outer_process_leaves_nothing", |user| killing_leaves_nothing(user, true)),
     ("killing_the_inner_process_leaves_nothing", |user| killing_leaves_nothing(user, false)),
@@ -117,6 +118,32 @@ fn programs_keep_their_user_and_capabilities(user: &User) {
     assert!(said.starts_with(&format!("{expected}\n")), "{said}");
     assert!(said.contains("lo: <LOOPBACK,UP"), "{said}");
     user.succeed(&["run", "ip link add here type veth peer name there && ip link del here"]);
+}
+
+/// Local is what a device has, and what is routed as such; `ip_nonlocal_bind` lets any address be bound.
+fn local() {
+    sysctl::write("net.ipv4.ip_nonlocal_bind", "1").unwrap();
+    let run = |arguments: &str| {
+        let mut command = Command::new("ip");
+        netns::place(command.args(arguments.split(' ')), &Netns::current().unwrap()).unwrap();
+        assert!(command.status().unwrap().success(), "ip {arguments}");
+    };
+    run("route add local 198.51.100.0/24 dev lo");
+    run("-6 route add local 2001:db8:1::/48 dev lo");
+    run("route add blackhole 203.0.113.0/24");
+    for (address, expected) in [
+        ("127.0.0.1", true),
+        ("::1", true),
+        ("198.51.100.7", true),
+        ("2001:db8:1::7", true),
+        ("192.0.2.1", false),
+        ("203.0.113.1", false),
+        ("2001:db8:2::1", false),
+    ] {
+        let address: IpAddr = address.parse().unwrap();
+        assert!(address.is_ipv6() || UdpSocket::bind((address, 0)).is_ok(), "{address}");
+        assert_eq!(netlink::is_local(address).unwrap(), expected, "{address}");
+    }
 }
 
 fn own_uid() -> u32 {
@@ -218,6 +245,7 @@ fn inside(arguments: &[String]) -> ExitCode {
             let full = fs::write(folder.path().join("all"), vec![7; 1 << 20]).unwrap_err();
             assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
         }
+        "local" => local(),
         "wait" => {
             let here = Netns::current().unwrap();
             let far = Netns::new().unwrap();

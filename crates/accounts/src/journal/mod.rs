@@ -33,7 +33,7 @@ const CHECK: usize = 8;
 /// A file this small is never worth writing anew.
 const SMALL: u64 = 256 * 1024;
 /// Seconds after which a settled total is dropped: every calendar's present period began later.
-const PAST: i64 = 62 * 24 * 3600;
+pub(crate) const PAST: i64 = 62 * 24 * 3600;
 /// But so many of an account stay. A clock that is ahead may begin two periods within one that is
 /// present; when it begins a third, a whole one has passed.
 const NEWEST: usize = 3;

@@ -17,7 +17,8 @@ const BY_BOTH: BackoffLimits = BackoffLimits {
 /// too.
 const BY_USER: BackoffLimits = BackoffLimits { free: 10, most: Span::from_secs(60), ..BY_BOTH };
 /// Users guessed at from one address, each counted once: a village behind it may have as many
-/// devices with an old password, and none stops its neighbours.
+/// devices with an old password, and none stops its neighbours. Loopback is no address of a guesser: all who come through a
+/// web server on this machine have it.
 const BY_ADDRESS: BackoffLimits = BackoffLimits { free: 30, ..BY_BOTH };
 
 /// Against whom a wrong guess is held.
@@ -46,7 +47,10 @@ impl Guesses {
 
     /// How long an attempt has still to wait.
     pub(crate) fn wait(&self, now: Time, who: &GuessKeys) -> Span {
-        let by_address = self.addresses.wait(now, &who.address);
+        let by_address = match who.address.is_loopback() {
+            true => Span::ZERO,
+            false => self.addresses.wait(now, &who.address),
+        };
         by_address.max(self.users.wait(now, &who.user)).max(self.both.wait(now, &who.both))
     }
 
@@ -68,6 +72,7 @@ impl Guesses {
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) if v6.is_loopback() => IpAddr::V6(v6),
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
             IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
@@ -104,6 +109,25 @@ mod tests {
             wait > Span::ZERO
         };
         assert_eq!((0..40).position(waits), Some(31));
+    }
+
+    #[test]
+    fn a_guesser_behind_a_web_server_of_this_machine_keeps_out_nobody_else() {
+        for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            let (mut guesses, now) = (Guesses::new(), Time::ZERO);
+            let address = network(address.parse().unwrap());
+            let who = |user: u8| GuessKeys { address, user: [user; 32], both: [user; 32] };
+            for user in 0..100 {
+                guesses.on_wrong(now, &who(user));
+            }
+            assert_eq!(guesses.wait(now, &who(200)), Span::ZERO, "{address}");
+            for _ in 0..6 {
+                guesses.on_wrong(now, &who(7));
+            }
+            // one user is guessed at no faster than from elsewhere
+            assert!(guesses.wait(now, &who(7)) > Span::ZERO);
+            assert_eq!(guesses.wait(now, &who(8)), Span::ZERO);
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ const QUEUE: usize = 64;
 /// A password to look at.
 pub(crate) struct Attempt {
     pub(crate) who: GuessKeys,
-    /// Of user, password and the stored hash.
+    /// Of user, password, the stored hash and the account.
     pub(crate) digest: Digest,
     /// Whose login it is if the password is right.
     pub(crate) account: Option<AccountId>,

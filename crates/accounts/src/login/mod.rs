@@ -73,7 +73,9 @@ impl LoginAttempts {
             Some((account, Credential::Password { hash, .. })) => (Some(account.id), hash.as_str()),
             _ => (None, nobody()),
         };
-        let digest = self.digest(&[user, password, stored]);
+        // whose it is belongs to it: attempts alike share a verdict, and a number may become another's
+        let number = account.map(|account| account.0.to_string()).unwrap_or_default();
+        let digest = self.digest(&[user, password, stored, &number]);
         if let Some(account) = account
             && self.hasher.is_known(&digest, account)
         {

@@ -1,18 +1,19 @@
 //! The accounts' database: SQLite in a file of this machine, or PostgreSQL, by one schema and one
 //! set of statements; all SQL is in this folder.
 
+mod grants;
 pub(crate) mod in_time;
 mod rows;
 mod sql;
 mod table;
 mod unreadable;
 
+pub use grants::{Grant, GrantRequest};
 pub use table::AccountTable;
 pub use unreadable::UnreadableAccount;
 
 use crate::account::{Account, AccountId, BadName, Credential};
 use crate::journal::Total;
-use crate::lease::share_out;
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -32,10 +33,6 @@ use std::time::Duration;
 const CONNECTIONS: u32 = 4;
 /// A database that does not take a connection for so long is away.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// After this silence in seconds a relay carries nothing, and its unused grants may be granted to
-/// others.
-const GONE: i64 = 600;
-
 /// Why the database could not do something.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -274,37 +271,6 @@ impl Store {
     pub async fn relays(&self) -> Result<Vec<FleetRelay>, StoreError> {
         let found = sqlx::query(sql::RELAYS).fetch_all(&self.pool).await?;
         found.iter().map(rows::relay).collect()
-    }
-
-    /// Asks for more of a quota for a relay that `used` so much, at `now` (seconds since 1970);
-    /// returns its total grant. Bytes.
-    pub async fn grant(
-        &self,
-        relay: &str,
-        account: AccountId,
-        begun: i64,
-        (quota, slice, used): (u64, u64, u64),
-        now: i64,
-    ) -> Result<u64, StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query(sql::LOCK_ACCOUNT).bind(account.0).execute(&mut *transaction).await?;
-        let others = sqlx::query(sql::OTHERS).bind(account.0).bind(begun).bind(relay);
-        let others = others.bind(now.saturating_sub(GONE)).fetch_one(&mut *transaction).await?;
-        let others = rows::bytes(&others, "others")?;
-        let had = sqlx::query(sql::GRANTED).bind(account.0).bind(begun).bind(relay);
-        let had = had.fetch_optional(&mut *transaction).await?;
-        let had = had.map(|row| rows::bytes(&row, "granted")).transpose()?.unwrap_or(0);
-        let granted = share_out(quota, others, had, used, slice);
-        sqlx::query(sql::GRANT)
-            .bind(account.0)
-            .bind(begun)
-            .bind(relay)
-            .bind(rows::number(granted))
-            .bind(rows::number(used))
-            .execute(&mut *transaction)
-            .await?;
-        transaction.commit().await?;
-        Ok(granted)
     }
 }
 

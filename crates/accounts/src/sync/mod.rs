@@ -5,6 +5,7 @@
 //! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
 //! [`AccountSync::close`] at the end.
 
+mod leases;
 mod settle;
 mod unreadable;
 
@@ -12,15 +13,14 @@ use crate::account::AccountId;
 use crate::clock::SharedClock;
 use crate::directory::{Directory, SavedDirectory};
 use crate::journal::{self, Journal, JournalError};
-use crate::lease::Lease;
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
-use settle::{Batches, Key};
-use std::collections::BTreeMap;
+use leases::Leases;
+use settle::Batches;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -102,9 +102,9 @@ pub struct AccountSync {
     attempts: LoginAttempts,
     journal: Mutex<Journal>,
     relays: Mutex<Vec<FleetRelay>>,
-    leases: Mutex<BTreeMap<Key, Lease>>,
-    /// The lease that was asked for last.
-    leased: Mutex<Option<Key>>,
+    leases: Mutex<Leases>,
+    /// How leases are asked for, and which was asked for last.
+    asking: Mutex<Batches>,
     batches: Mutex<Batches>,
     unreadable: Mutex<Unreadable>,
     clock: SharedClock,
@@ -136,8 +136,8 @@ impl AccountSync {
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
             journal: Mutex::new(journal),
             relays: Mutex::default(),
-            leases: Mutex::default(),
-            leased: Mutex::default(),
+            leases: Mutex::new(Leases::read(folder)),
+            asking: Mutex::default(),
             batches: Mutex::default(),
             unreadable: Mutex::default(),
             clock: SharedClock::default(),
@@ -193,8 +193,7 @@ impl AccountSync {
         }
         let is_away = locked(&self.state).0.is_some();
         let mut leases = locked(&self.leases);
-        let lease = leases.entry((account, begun)).or_insert_with(|| Lease::new(quota));
-        lease.on_used(used);
+        let lease = leases.of((account, begun), quota, used);
         let may = lease.may().min(quota);
         Some(QuotaShare { may, used, more: may < quota && !lease.is_exhausted() && !is_away })
     }
@@ -255,6 +254,9 @@ impl AccountSync {
                 tracing::warn!("usage is settled at the next start because of: {error}");
             }
         }
+        if let Err(error) = self.write_grants().await {
+            tracing::error!(%error, "cannot write the grants of quotas");
+        }
         let store = locked(&self.store).take();
         if let Some(store) = store {
             store.close().await;
@@ -266,7 +268,8 @@ impl AccountSync {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let failed = self.write_down().err().map(|error| error.to_string());
+            let written = self.write_down().and(self.write_grants().await);
+            let failed = written.err().map(|error| error.to_string());
             let mut unwritten = locked(&self.unwritten);
             if let Some(error) = &failed
                 && unwritten.is_none()

@@ -1,4 +1,4 @@
-//! Settling of usage, and grants of quotas: in small pieces, each with a deadline of its own.
+//! Settling of usage in small pieces, each with a deadline of its own; grants of quotas are asked for in such pieces, too.
 //!
 //! A database that is slow, and not away, takes some in each round. What it took stays settled, and
 //! the next round goes on behind it, so that each account has its turn.
@@ -21,7 +21,18 @@ const ROUND: Duration = Duration::from_secs(10);
 
 pub(super) type Key = (AccountId, i64);
 
-/// How many totals go into the database at once, and behind which the next batch begins.
+/// What belongs to one period of one account.
+pub(super) trait Keyed: Clone {
+    fn key(&self) -> Key;
+}
+
+impl Keyed for Total {
+    fn key(&self) -> Key {
+        (self.account, self.begun)
+    }
+}
+
+/// How many items go into the database at once, and behind which the next batch begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batches {
     size: usize,
@@ -46,31 +57,38 @@ impl Batches {
         self.size = (self.size / 2).max(1);
     }
 
-    /// Settles `totals` in their order by `settle` until all are settled or the round is over.
-    /// Returns whether all are. Errors: that of the database, or that it settled nothing in time.
-    async fn settle<F>(
+    /// The last item that had its turn.
+    pub(super) const fn last(&self) -> Option<Key> {
+        self.after
+    }
+
+    /// Settles `items` in their order by `settle` until all are settled or the round is over. One item that alone takes too long
+    /// is left for the next round.
+    /// Returns whether all are settled. Errors: that of the database, or that it settled nothing in time.
+    pub(super) async fn settle<T: Keyed, F>(
         &mut self,
-        totals: &[Total],
-        mut settle: impl FnMut(Vec<Total>) -> F,
+        items: &[T],
+        mut settle: impl FnMut(Vec<T>) -> F,
     ) -> Result<bool, StoreError>
     where
         F: Future<Output = Result<(), StoreError>>,
     {
-        let (begun, mut rest) = (Instant::now(), totals);
+        let (begun, mut rest) = (Instant::now(), items);
+        let (mut is_some_settled, mut left, mut late) = (false, false, None);
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(self.size.min(rest.len()));
-            let asked = Instant::now();
+            let (asked, last) = (Instant::now(), batch.last().map(Keyed::key));
             match settle(batch.to_vec()).await {
                 Ok(()) => {
-                    let last = batch.last().map(|total| (total.account, total.begun));
                     self.on_settled(last, asked.elapsed());
-                    rest = later;
+                    (rest, is_some_settled) = (later, true);
                 }
                 Err(error @ StoreError::Late(_)) => {
-                    self.on_late();
-                    if begun.elapsed() >= ROUND && rest.len() == totals.len() {
-                        return Err(error);
+                    late = Some(error);
+                    if batch.len() == 1 {
+                        (self.after, rest, left) = (last, later, true);
                     }
+                    self.on_late();
                 }
                 Err(error) => return Err(error),
             }
@@ -78,7 +96,10 @@ impl Batches {
                 break;
             }
         }
-        Ok(rest.is_empty())
+        match late {
+            Some(error) if !is_some_settled => Err(error),
+            _ => Ok(rest.is_empty() && !left),
+        }
     }
 }
 
@@ -106,57 +127,6 @@ impl AccountSync {
         let settled = settled.await;
         *locked(&self.batches) = batches;
         settled
-    }
-
-    /// Asks for more of the quotas of which little is left here, for a round.
-    pub(super) async fn lease(&self) -> Result<(), StoreError> {
-        let wanting = self.wanting();
-        if wanting.is_empty() {
-            return Ok(());
-        }
-        let (store, begun) = (self.store().await?, Instant::now());
-        for (key, asked) in wanting {
-            // before its outcome: one account that is not granted in time holds up no other
-            *locked(&self.leased) = Some(key);
-            let now = self.now().as_second();
-            let granted = in_time(store.grant(&self.id, key.0, key.1, asked, now)).await?;
-            if let Some(lease) = locked(&self.leases).get_mut(&key) {
-                lease.on_granted(granted);
-            }
-            if begun.elapsed() >= ROUND {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Quotas of which little is left here, with quota, slice and what is used, in bytes; first those
-    /// behind the one that was asked for last.
-    fn wanting(&self) -> Vec<(Key, (u64, u64, u64))> {
-        let directory = self.directory();
-        let journal = locked(&self.journal);
-        let mut leases = locked(&self.leases);
-        // periods that are over, and accounts that are gone or have no quota any more
-        leases.retain(|(account, begun), _| {
-            directory.get(*account).is_some_and(|known| known.attributes.quota.is_some())
-                && self.begun_in(&directory, *account) == *begun
-        });
-        let mut wanting = Vec::new();
-        for (key, lease) in leases.iter_mut() {
-            let (down, up) = journal.used(key.0, key.1);
-            let used = down.saturating_add(up);
-            lease.on_used(used);
-            let quota = directory.get(key.0).and_then(|known| known.attributes.quota_bytes());
-            if lease.wants()
-                && let Some(quota) = quota
-            {
-                wanting.push((*key, (quota.as_u64(), lease.slice(), used)));
-            }
-        }
-        let last = *locked(&self.leased);
-        let first = wanting.partition_point(|(key, _)| Some(*key) <= last);
-        wanting.rotate_left(first);
-        wanting
     }
 }
 
@@ -210,6 +180,30 @@ mod tests {
         // half a second each: batches are halved until they fit, and stay so
         let settled = rounds(&totals(60), Duration::from_millis(500), 4).await;
         assert_eq!(settled, [None, None, Some(12), Some(24)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_item_that_is_held_up_holds_up_no_other() {
+        let (mut batches, totals) = (Batches { size: 1, after: None }, totals(4));
+        let settled = Mutex::new(Vec::new());
+        // another relay holds the row of the first
+        let outcome = batches.settle(&totals, |batch| {
+            let is_held = batch.iter().any(|total| total.account == AccountId(0));
+            let settled = &settled;
+            async move {
+                if is_held {
+                    tokio::time::sleep(PATIENCE).await;
+                    return late();
+                }
+                locked(settled).extend(batch.iter().map(|total| total.account.0));
+                Ok(())
+            }
+        });
+        assert!(!outcome.await.unwrap());
+        assert_eq!(
+            (locked(&settled).as_slice(), batches.after),
+            (&[1, 2, 3][..], Some((AccountId(3), 0)))
+        );
     }
 
     #[tokio::test(start_paused = true)]

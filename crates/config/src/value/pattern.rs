@@ -2,7 +2,7 @@
 
 use ekiden_proxy::settings::{HostPattern, Pattern};
 use ipnet::IpNet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Reads `example.org`, `*.example.org`, `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.1`, each with `:port`
 /// or `:from-to`, `[2001:db8::/32]:443`, `:22`, or `*`.
@@ -75,11 +75,11 @@ pub fn name(text: &str) -> Result<String, String> {
 
 /// Reads a prefix such as `10.0.0.0/8`, or one address.
 /// Errors: in words, what about it is wrong; bits set beyond the prefix length are refused too, since one of
-/// the two was not meant.
+/// the two was not meant. Addresses of IPv4 that are written as IPv6 (`::ffff:192.0.2.1`) are those of IPv4.
 pub fn net(text: &str) -> Result<IpNet, String> {
     let text = text.trim();
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(IpNet::from(address));
+        return Ok(IpNet::from(address.to_canonical()));
     }
     let net: IpNet = text.parse().map_err(|_| {
         let text = shorten(text);
@@ -89,6 +89,26 @@ pub fn net(text: &str) -> Result<IpNet, String> {
         return Err(format!(
             "\"{text}\" has bits set beyond its prefix length; {} was meant?",
             net.trunc()
+        ));
+    }
+    unmapped(text, net)
+}
+
+/// Bits in front of an IPv4 address that is written as one of IPv6 (RFC 4291 §2.5.5.2).
+const MAPPED: u8 = 96;
+
+/// A prefix as addresses are compared with it: those of IPv4 always as IPv4.
+fn unmapped(text: &str, net: IpNet) -> Result<IpNet, String> {
+    let IpNet::V6(v6) = net else { return Ok(net) };
+    if let (Some(v4), Some(bits)) =
+        (v6.addr().to_ipv4_mapped(), v6.prefix_len().checked_sub(MAPPED))
+    {
+        return IpNet::new(v4.into(), bits).map_err(|error| format!("\"{text}\": {error}"));
+    }
+    if v6.prefix_len() > 0 && v6.contains(&Ipv4Addr::UNSPECIFIED.to_ipv6_mapped()) {
+        return Err(format!(
+            "\"{text}\" holds all of IPv4 as ::ffff:0:0/96, and addresses of IPv4 match prefixes of IPv4 alone; write 0.0.0.0/0 \
+             if they are meant, and for the rest narrower prefixes such as ::/81"
         ));
     }
     Ok(net)
@@ -183,6 +203,30 @@ mod tests {
             assert_eq!(pattern(text).map(|p| print(&p)), Ok(text.to_owned()));
         }
         assert_eq!(pattern("Example.ORG.").map(|p| print(&p)), Ok("example.org".to_owned()));
+    }
+
+    #[test]
+    fn ipv4_written_as_ipv6_is_ipv4() {
+        for (text, read) in [
+            ("::ffff:9.9.9.0/120", "9.9.9.0/24"),
+            ("::ffff:909:900/120", "9.9.9.0/24"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1/128", "192.0.2.1"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("[::ffff:9.9.9.0/120]:443", "9.9.9.0/24:443"),
+            // all of IPv6, and what holds none of IPv4
+            ("::/0", "::/0"),
+            ("::/81", "::/81"),
+            ("::fffe:0:0/96", "::fffe:0:0/96"),
+            ("64:ff9b::/96", "64:ff9b::/96"),
+        ] {
+            assert_eq!(pattern(text).map(|p| print(&p)), Ok(read.to_owned()));
+        }
+        for text in ["::/1", "::/8", "::/80", "::8000:0:0/81", "::fffe:0:0/95"] {
+            let why = pattern(text).unwrap_err();
+            assert!(why.contains("::ffff:0:0/96") && why.contains("0.0.0.0/0"), "{text}: {why}");
+        }
+        assert!(pattern("::ffff:9.9.9.1/120").is_err());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::runtime::RuntimeConfig;
 use crate::settings::Settings;
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
+use ekiden_linux::links::netlink;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_model::connect::happy_eyeballs::{Config, FamilyAnswers, HappyEyeballs};
 use ekiden_model::dns::Asker;
@@ -133,9 +134,10 @@ fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
 }
 
 /// Whether this machine has the address, by the kernel, which knows prefix routes; only for
-/// destinations on this relay's ports.
+/// destinations on this relay's ports. Where the kernel cannot be asked it counts as this machine's: a relay that connects
+/// to itself does so until all is used up.
 fn is_local(ip: IpAddr) -> bool {
-    ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+    ip.is_loopback() || netlink::is_local(ip).unwrap_or(true)
 }
 
 enum Event {

@@ -1,5 +1,6 @@
 //! The TLS certificate, read again when its files change.
 
+use crate::observe::log_throttle::LogThrottle;
 use crate::settings::{Acme, Tls};
 use ekiden_linux::host::sync::locked;
 use rustls::RootCertStore;
@@ -23,71 +24,104 @@ pub(crate) struct Certificate {
     pub(crate) config: Arc<ServerConfig>,
     current: Arc<CurrentKey>,
     files: [PathBuf; 2],
-    /// The files' stamps at the last check.
-    seen: Mutex<[FileStamp; 2]>,
+    /// The files' stamps when they were read, or when an ordered certificate was not there yet. `None`: they could not
+    /// be read.
+    read: Mutex<Option<[FileStamp; 2]>>,
+    failed: LogThrottle,
 }
 
-/// Changes when a file is written or replaced: inode, size, seconds and nanoseconds.
-type FileStamp = Option<(u64, u64, i64, i64)>;
+/// Changes when a file is written, replaced, or given other rights: inode, size, and the times of both in seconds and
+/// nanoseconds. `None`: there is no file.
+type FileStamp = Option<(u64, u64, [i64; 4])>;
 
 /// `None`: none has been ordered yet, and TLS is refused with the alert `access_denied`.
 #[derive(Debug)]
 struct CurrentKey(RwLock<Option<Arc<CertifiedKey>>>);
 
+impl CurrentKey {
+    fn get(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 impl ResolvesServerCert for CurrentKey {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.get()
     }
 }
 
 impl Certificate {
     /// Reads the files that the settings name, if any; fails in words. Files of a certificate that is
-    /// ordered may be missing.
-    pub(crate) fn open(settings: &Tls, acme: &Acme) -> Result<Option<Self>, String> {
+    /// ordered may be missing or damaged: what was read of the same files `before` stays then.
+    pub(crate) fn open(
+        settings: &Tls,
+        acme: &Acme,
+        before: Option<&Self>,
+    ) -> Result<Option<Self>, String> {
         let (Some(certificate), Some(key)) = (&settings.certificate, &settings.key) else {
             return Ok(None);
         };
         let files = [certificate.clone(), key.clone()];
+        // before the files: what is written meanwhile is read the next time
         let seen = stamps(&files);
+        let kept = || before.filter(|before| before.files == files)?.current.get();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let first = match read(&files, &provider) {
-            _ if seen.iter().all(Option::is_none) && acme.is_on() => None,
-            Ok(key) => Some(Arc::new(key)),
+        let (read, first) = match read(&files, &provider) {
+            _ if seen.iter().all(Option::is_none) && acme.is_on() => (Some(seen), kept()),
+            Ok(key) => (Some(seen), Some(Arc::new(key))),
             // another is ordered
             Err(why) if acme.is_on() => {
                 tracing::error!("{why}");
-                None
+                (None, kept())
             }
             Err(why) => return Err(why),
         };
-        let (seen, current) = (Mutex::new(seen), Arc::new(CurrentKey(RwLock::new(first))));
+        let (read, current) = (Mutex::new(read), Arc::new(CurrentKey(RwLock::new(first))));
         let resolver = Arc::clone(&current) as Arc<dyn ResolvesServerCert>;
         let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be set up: {error}"))?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
-        Ok(Some(Self { config: Arc::new(config), current, files, seen }))
+        let (config, failed) = (Arc::new(config), LogThrottle::new());
+        Ok(Some(Self { config, current, files, read, failed }))
     }
 
     /// Whether there is a certificate.
     pub(crate) fn is_there(&self) -> bool {
-        self.current.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.current.get().is_some()
     }
 
-    /// Reads the files again if they have changed; an error keeps the old certificate. Call it from time to time.
+    /// Reads the files again if they have changed, or could not be read the last time; an error keeps the old
+    /// certificate. Call it from time to time.
     pub(crate) fn refresh(&self) {
+        self.refresh_by(read);
+    }
+
+    fn refresh_by(
+        &self,
+        read: impl FnOnce(&[PathBuf; 2], &CryptoProvider) -> Result<CertifiedKey, String>,
+    ) {
         let now = stamps(&self.files);
-        if std::mem::replace(&mut *locked(&self.seen), now) == now {
+        if *locked(&self.read) == Some(now) {
             return;
         }
         match read(&self.files, self.config.crypto_provider()) {
             Ok(new) => {
                 *self.current.0.write().unwrap_or_else(PoisonError::into_inner) =
                     Some(Arc::new(new));
+                *locked(&self.read) = Some(now);
                 tracing::info!("reread the certificate because its files changed");
             }
-            Err(why) => tracing::error!("{why}; keeping the old certificate"),
+            // descriptors may be free a second later, or the other file be there
+            Err(why) => {
+                *locked(&self.read) = None;
+                if self.failed.is_due() {
+                    tracing::error!(
+                        "{why}; keeping the old certificate, and trying again each second"
+                    );
+                }
+            }
         }
     }
 }
@@ -140,7 +174,8 @@ impl CertificateFiles {
 fn stamps(files: &[PathBuf; 2]) -> [FileStamp; 2] {
     files.each_ref().map(|file| {
         let data = fs::metadata(file).ok()?;
-        Some((data.ino(), data.len(), data.mtime(), data.mtime_nsec()))
+        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+        Some((data.ino(), data.len(), times))
     })
 }
 
@@ -189,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), ["c", "k"]);
         let settings = settings(folder.path(), "c", "k");
-        let certificate = Certificate::open(&settings, &Acme::default()).unwrap().unwrap();
+        let certificate = Certificate::open(&settings, &Acme::default(), None).unwrap().unwrap();
         let current = || certificate.current.0.read().unwrap().as_ref().unwrap().cert[0].clone();
         let first = current();
         certificate.refresh();
@@ -200,6 +235,61 @@ mod tests {
         write(folder.path(), ["c", "k"]);
         certificate.refresh();
         assert_ne!(current(), first);
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_once_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), ["c", "k"]);
+        let settings = settings(folder.path(), "c", "k");
+        let certificate = Certificate::open(&settings, &Acme::default(), None).unwrap().unwrap();
+        let current = || certificate.current.get().unwrap().cert[0].clone();
+        let first = current();
+        write(folder.path(), ["c", "k"]);
+        // no descriptor is left for a moment, in which the files do not change any more
+        certificate.refresh_by(|_, _| Err("too many open files".to_owned()));
+        assert_eq!(current(), first);
+        certificate.refresh();
+        assert_ne!(current(), first);
+        certificate.refresh_by(|_, _| panic!("nothing changed"));
+    }
+
+    #[test]
+    fn a_file_whose_size_and_time_are_as_before_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), ["c", "k"]);
+        let files = ["c", "k"].map(|name| folder.path().join(name));
+        let before = stamps(&files);
+        let file = fs::File::options().write(true).open(&files[0]).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap();
+        // the kernel's clock for files goes by ticks
+        let changed = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            file.set_modified(time).unwrap();
+            stamps(&files)[0] != before[0]
+        });
+        assert!(changed && stamps(&files)[1] == before[1]);
+    }
+
+    #[test]
+    fn a_reload_keeps_an_ordered_certificate_whose_files_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), ["c", "k"]);
+        let (tls, other) = (settings(folder.path(), "c", "k"), settings(folder.path(), "d", "l"));
+        let acme = Acme { names: vec!["relay.example".to_owned()], ..Acme::default() };
+        let open = |tls, before| Certificate::open(tls, &acme, before).unwrap().unwrap();
+        let first = open(&tls, None);
+        fs::write(folder.path().join("k"), "half a file").unwrap();
+        let second = open(&tls, Some(&first));
+        assert_eq!(second.current.get().unwrap().cert, first.current.get().unwrap().cert);
+        assert!(!open(&other, Some(&second)).is_there(), "those are other files");
+        fs::remove_file(folder.path().join("k")).unwrap();
+        fs::remove_file(folder.path().join("c")).unwrap();
+        let third = open(&tls, Some(&second));
+        assert!(third.is_there());
+        write(folder.path(), ["c", "k"]);
+        third.refresh();
+        assert_ne!(third.current.get().unwrap().cert, first.current.get().unwrap().cert);
     }
 
     #[test]
@@ -236,10 +326,10 @@ mod tests {
             ("c", "other-k", "does not match the certificate"),
         ] {
             let settings = settings(folder.path(), certificate, key);
-            let refused = Certificate::open(&settings, &Acme::default());
+            let refused = Certificate::open(&settings, &Acme::default(), None);
             assert!(refused.as_ref().is_err_and(|text| text.contains(why)), "{why}: {refused:?}");
         }
-        assert!(Certificate::open(&Tls::default(), &Acme::default()).unwrap().is_none());
+        assert!(Certificate::open(&Tls::default(), &Acme::default(), None).unwrap().is_none());
     }
 
     #[test]
@@ -247,11 +337,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path(), "c", "k");
         let acme = Acme { names: vec!["relay.example".to_owned()], ..Acme::default() };
-        let certificate = Certificate::open(&settings, &acme).unwrap().unwrap();
+        let certificate = Certificate::open(&settings, &acme, None).unwrap().unwrap();
         certificate.refresh();
         assert!(!certificate.is_there());
         fs::write(folder.path().join("c"), "half a file").unwrap();
-        assert!(!Certificate::open(&settings, &acme).unwrap().unwrap().is_there());
+        assert!(!Certificate::open(&settings, &acme, None).unwrap().unwrap().is_there());
         write(folder.path(), ["c", "k"]);
         certificate.refresh();
         assert!(certificate.is_there());

@@ -106,7 +106,10 @@ impl RuntimeConfig {
             name_servers: Arc::new(name_servers),
             shared,
             directory,
-            certificate: Certificate::open(&settings.tls, &settings.acme)?,
+            certificate: {
+                let before = before.and_then(|config| config.certificate.as_ref());
+                Certificate::open(&settings.tls, &settings.acme, before)?
+            },
             legs: legs.into_values().collect(),
             hops,
             routes,

@@ -47,12 +47,16 @@ const KEEP_LARGER: &str = " ON CONFLICT (account, begun, journal) DO UPDATE SET 
 
 /// Settles so many totals of one journal, which is `$1`; each has four values more.
 pub(super) fn settle(count: usize) -> String {
+    format!("{SETTLE}{}{KEEP_LARGER}", rows_of_four(count))
+}
+
+/// So many rows of four values and `$1`, which is the third.
+fn rows_of_four(count: usize) -> String {
     let row = |n: usize| {
         let first = 4 * n + 2;
         format!("(${first}, ${}, $1, ${}, ${})", first + 1, first + 2, first + 3)
     };
-    let rows: Vec<_> = (0..count).map(row).collect();
-    format!("{SETTLE}{}{KEEP_LARGER}", rows.join(", "))
+    (0..count).map(row).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) const USAGE: &str = "SELECT traffic.account AS account, account.name AS name, \
@@ -66,15 +70,43 @@ pub(super) const SEEN: &str = "INSERT INTO relay (id, name, version, seen) VALUE
      seen = excluded.seen";
 pub(super) const RELAYS: &str = "SELECT id, name, version, seen FROM relay ORDER BY name, id";
 
-/// One relay asks at a time: the account's row is locked until the end of the transaction.
-pub(super) const LOCK_ACCOUNT: &str = "UPDATE account SET name = name WHERE id = $1";
-/// What others hold; of relays not seen since `$4`, no more than they said they used.
-pub(super) const OTHERS: &str = "SELECT CAST(COALESCE(SUM(CASE WHEN relay.seen >= $4 \
-     THEN lease.granted WHEN lease.used < lease.granted THEN lease.used ELSE lease.granted END), 0) \
-     AS BIGINT) AS others FROM lease LEFT JOIN relay ON relay.id = lease.relay \
-     WHERE lease.account = $1 AND lease.begun = $2 AND lease.relay <> $3";
-pub(super) const GRANTED: &str =
-    "SELECT granted FROM lease WHERE account = $1 AND begun = $2 AND relay = $3";
-pub(super) const GRANT: &str = "INSERT INTO lease (account, begun, relay, granted, used) \
-     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (account, begun, relay) DO UPDATE SET \
-     granted = excluded.granted, used = excluded.used";
+/// A relay's grants in periods that are not long over; one that never ends began in 1970.
+pub(super) const GRANTS: &str = "SELECT account, begun, granted FROM lease \
+     WHERE relay = $1 AND (begun >= $2 OR begun = 0)";
+
+/// Locks so many accounts, always in the same order: two relays that ask for the same ones wait for each other in turn.
+pub(super) fn lock_accounts(count: usize, shared: bool) -> String {
+    let accounts: Vec<_> = (1..=count).map(|n| format!("${n}")).collect();
+    let accounts = accounts.join(", ");
+    match shared {
+        true => format!("SELECT id FROM account WHERE id IN ({accounts}) ORDER BY id FOR UPDATE"),
+        // SQLite locks no rows: the first change lets no other writer in
+        false => format!("UPDATE account SET name = name WHERE id IN ({accounts}) RETURNING id"),
+    }
+}
+
+/// What others hold, and what `$1` does; of relays not seen since `$2`, no more than they said they used.
+const HELD: &str = "SELECT lease.account AS account, lease.begun AS begun, \
+     CAST(SUM(CASE WHEN lease.relay = $1 THEN 0 WHEN relay.seen >= $2 THEN lease.granted \
+     WHEN lease.used < lease.granted THEN lease.used ELSE lease.granted END) AS BIGINT) AS others, \
+     CAST(SUM(CASE WHEN lease.relay = $1 THEN lease.granted ELSE 0 END) AS BIGINT) AS own \
+     FROM lease LEFT JOIN relay ON relay.id = lease.relay WHERE (lease.account, lease.begun) IN ";
+
+/// The same of so many accounts, each with its period.
+pub(super) fn held(count: usize) -> String {
+    let pair = |n: usize| {
+        let first = 2 * n + 3;
+        format!("(CAST(${first} AS BIGINT), CAST(${} AS BIGINT))", first + 1)
+    };
+    let pairs: Vec<_> = (0..count).map(pair).collect();
+    format!("{HELD}(VALUES {}) GROUP BY lease.account, lease.begun", pairs.join(", "))
+}
+
+/// Grants of one relay, which is `$1`, for so many accounts; each has four values more.
+pub(super) fn grant(count: usize) -> String {
+    format!(
+        "INSERT INTO lease (account, begun, relay, granted, used) VALUES {} \
+         ON CONFLICT (account, begun, relay) DO UPDATE SET granted = excluded.granted, used = excluded.used",
+        rows_of_four(count)
+    )
+}

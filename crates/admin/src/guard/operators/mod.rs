@@ -254,10 +254,9 @@ impl OperatorLogins {
         let directory = Directory::new(0, all.iter().enumerate().map(account).collect());
         let wait = |status, why: String| Err(Problem::new(status, "guesses", why));
         match attempts.verify_login(&directory, name, password, from).await {
-            LoginVerdict::Known(id) => {
-                let found = directory.get(id).map(|account| account.name.clone());
-                let found = found.and_then(|name| all.into_iter().find(|one| one.name == name));
-                found.ok_or_else(wrong)
+            // not by its number: another like it, who asked before the list changed, may have got the verdict
+            LoginVerdict::Known(_) => {
+                all.into_iter().find(|one| one.name == name).ok_or_else(wrong)
             }
             LoginVerdict::Wrong => Err(wrong()),
             LoginVerdict::Wait(span) => {
@@ -281,6 +280,8 @@ fn wrong() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
+    use std::task::Poll;
 
     #[test]
     fn operators_are_kept_closed_to_others_and_found_by_name() {
@@ -306,6 +307,32 @@ mod tests {
         assert!(matches!(operators.remove("mika"), Err(OperatorError::None(_))));
         fs::set_permissions(&operators.0, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(operators.read(), Err(OperatorError::Open(_))));
+    }
+
+    #[tokio::test]
+    async fn an_operator_who_logs_in_while_the_list_changes_gets_the_own_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let operators = Operators::in_folder(dir.path());
+        let mika = Operator {
+            name: "mika".to_owned(),
+            role: Role::Viewer,
+            hash: hash("a long password").unwrap(),
+        };
+        let aiko = Operator { name: "aiko".to_owned(), role: Role::Full, hash: mika.hash.clone() };
+        operators.write(std::slice::from_ref(&mika)).unwrap();
+        let logins = OperatorLogins::new(Some(dir.path()));
+        let log_in = || logins.verify(("mika", "a long password"), IpAddr::from([192, 0, 2, 1]));
+        // the password waits, and is looked at meanwhile
+        let mut first = std::pin::pin!(log_in());
+        let early = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
+        // aiko is the first of the list now, as mika was
+        operators.write(&[aiko, mika]).unwrap();
+        let second = log_in().await.unwrap();
+        let first = match early {
+            Poll::Ready(first) => first,
+            Poll::Pending => first.await,
+        };
+        assert_eq!([first.unwrap().name, second.name], ["mika", "mika"]);
     }
 
     #[tokio::test]

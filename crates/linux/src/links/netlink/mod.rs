@@ -3,11 +3,13 @@
 
 mod addresses;
 mod links;
+mod lookup;
 mod policy;
 mod routes;
 
 pub use addresses::LocalAddress;
 pub use links::{End, LinkStatistics, PATIENCE};
+pub use lookup::is_local;
 pub use policy::MarkRule;
 pub use routes::{Route, RouteMetrics};
 

@@ -1,7 +1,7 @@
 //! The authority's connection that checks who answers for a name (RFC 8737). It is no client: no
 //! rule applies to it, and nothing is served but the challenge's certificate.
 
-use super::FIRST_BYTE;
+use super::{FIRST_BYTE, handshake};
 use crate::observe::log_throttle::LogThrottle;
 use crate::session::Session;
 use crate::transfer::tls::TlsTransport;
@@ -11,7 +11,6 @@ use rustls::server::Acceptor;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
-use tokio_rustls::TlsAcceptor;
 
 /// How much of a connection's beginning is looked at: more than any ClientHello has.
 const MOST: usize = 16 * 1024;
@@ -29,8 +28,8 @@ pub(crate) async fn answer(session: &Session) -> bool {
     let Some(Ok(Some(config))) = looking else { return false };
     let Some(_held) = session.permit.hold(SESSION).await else { return true };
     let transport = TlsTransport::new(session.client.clone(), Vec::new());
-    let accepting = TlsAcceptor::from(config).accept(transport);
     // anybody may come with a challenge's handshake
+    let accepting = handshake::accept(config, transport, &session.permit);
     static ANSWERED: LogThrottle = LogThrottle::new();
     static FAILED: LogThrottle = LogThrottle::new();
     match tokio::time::timeout(limit, accepting).await {

@@ -54,7 +54,7 @@ impl Turns {
     }
 }
 
-/// The handshake of a client. Nobody waits for one whose messages are still under way.
+/// The handshake of a client, or of the authority that asks for a challenge. Nobody waits for one whose messages are still under way.
 pub(super) async fn accept(
     config: Arc<ServerConfig>,
     client: TlsTransport,

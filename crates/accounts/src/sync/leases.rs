@@ -1,0 +1,299 @@
+//! What this relay may carry of each shared quota. Grants are kept on disk too: a relay that starts while the database is
+//! away goes on with what it was granted.
+
+use super::AccountSync;
+use super::settle::{Key, Keyed};
+use crate::account::AccountId;
+use crate::journal::PAST;
+use crate::lease::Lease;
+use crate::locked;
+use crate::store::in_time::in_time;
+use crate::store::{Grant, GrantRequest, StoreError};
+use ekiden_linux::host::state_files;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::{fs, io};
+
+/// Account, begin of the period, and bytes granted, as they are on disk.
+type Saved = Vec<(i64, i64, u64)>;
+
+/// The leases of a relay.
+#[derive(Debug)]
+pub(super) struct Leases {
+    /// Locked while it is written.
+    path: Arc<Mutex<PathBuf>>,
+    known: BTreeMap<Key, Lease>,
+    /// Grants from before the start. Each becomes a lease when its account's quota is asked for.
+    before: BTreeMap<Key, u64>,
+    /// The database was asked for the grants from before the start.
+    recalled: bool,
+    /// The disk has other grants.
+    changed: bool,
+}
+
+impl Leases {
+    /// Those of a relay's folder. The log says why its file cannot be used.
+    pub(super) fn read(folder: &Path) -> Self {
+        let path = folder.join("grants.json");
+        let read = || serde_json::from_slice::<Saved>(&fs::read(&path)?).map_err(io::Error::other);
+        let saved = match read() {
+            Ok(saved) => saved,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    let path = path.display();
+                    tracing::warn!(%error, "cannot read {path}; the database has the grants too");
+                }
+                Saved::new()
+            }
+        };
+        let before =
+            saved.into_iter().map(|(id, begun, granted)| ((AccountId(id), begun), granted));
+        let before = before.collect();
+        let path = Arc::new(Mutex::new(path));
+        Self { path, known: BTreeMap::new(), before, recalled: false, changed: false }
+    }
+
+    /// The lease of an account, whose quota is so many bytes and of which this relay used so many.
+    ///
+    /// Where no grant is known, what was used counts as granted, and is kept: so a relay that lost its file carries one slice
+    /// more, and not one more with each start.
+    pub(super) fn of(&mut self, key: Key, quota: u64, used: u64) -> &mut Lease {
+        let Self { known, before, changed, .. } = self;
+        let lease = known.entry(key).or_insert_with(|| {
+            let mut lease = Lease::new(quota);
+            lease.on_recalled(before.remove(&key).unwrap_or_else(|| {
+                *changed |= used > 0;
+                used
+            }));
+            lease
+        });
+        lease.on_quota(quota);
+        lease.on_used(used);
+        lease
+    }
+
+    /// The database's answer to requests.
+    fn on_granted(&mut self, granted: &[Grant]) {
+        for Grant { account, begun, granted } in granted {
+            if let Some(lease) = self.known.get_mut(&(*account, *begun)) {
+                self.changed |= lease.granted() != *granted;
+                lease.on_granted(*granted);
+            }
+        }
+    }
+
+    /// The database's grants from before the start. It knows better than the disk.
+    fn on_recalled(&mut self, all: Vec<Grant>) {
+        self.recalled = true;
+        for Grant { account, begun, granted } in all {
+            let key = (account, begun);
+            let had = match self.known.get_mut(&key) {
+                Some(lease) => {
+                    let had = lease.granted();
+                    lease.on_recalled(granted);
+                    Some(had)
+                }
+                None => self.before.insert(key, granted),
+            };
+            self.changed |= had != Some(granted);
+        }
+    }
+
+    /// Drops those of other periods, and of accounts without a quota.
+    fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
+        let count = self.known.len() + self.before.len();
+        self.known.retain(|key, _| stays(key));
+        self.before.retain(|key, _| stays(key));
+        self.changed |= count != self.known.len() + self.before.len();
+    }
+
+    /// Those that want more, first those of which something was used, and of these first those behind `last`.
+    fn wanting(&self, last: Option<Key>) -> Vec<GrantRequest> {
+        let wants = |(key, lease): (&Key, &Lease)| {
+            let (account, begun) = *key;
+            let (quota, slice, used) = (lease.quota(), lease.slice(), lease.used());
+            lease.wants().then_some(GrantRequest { account, begun, quota, slice, used })
+        };
+        let mut wanting: Vec<_> = self.known.iter().filter_map(wants).collect();
+        wanting.sort_by_key(|request| (request.used == 0, Some(request.key()) <= last));
+        wanting
+    }
+
+    /// What the disk should have, if it has something else; it counts as written from now on.
+    fn take_unwritten(&mut self) -> Option<Saved> {
+        let known = self.known.iter().map(|(key, lease)| (key, lease.granted()));
+        let before = self.before.iter().map(|(key, granted)| (key, *granted));
+        let all = known.chain(before).map(|((id, begun), granted)| (id.0, *begun, granted));
+        let saved = self.changed.then(|| all.collect());
+        self.changed = false;
+        saved
+    }
+}
+
+impl Keyed for GrantRequest {
+    fn key(&self) -> Key {
+        (self.account, self.begun)
+    }
+}
+
+impl AccountSync {
+    /// Asks for more of the quotas of which little is left here, for a round.
+    pub(super) async fn lease(&self) -> Result<(), StoreError> {
+        self.recall().await?;
+        let mut batches = *locked(&self.asking);
+        let wanting = self.wanting(batches.last());
+        if wanting.is_empty() {
+            return Ok(());
+        }
+        let (store, now) = (&self.store().await?, self.now().as_second());
+        let asked = batches.settle(&wanting, |batch| async move {
+            let granted = in_time(store.grant(&self.id, &batch, now)).await?;
+            locked(&self.leases).on_granted(&granted);
+            Ok(())
+        });
+        let asked = asked.await;
+        *locked(&self.asking) = batches;
+        asked.map(drop)
+    }
+
+    /// Asks once after the start for the grants from before.
+    async fn recall(&self) -> Result<(), StoreError> {
+        if self.address.is_none() || locked(&self.leases).recalled {
+            return Ok(());
+        }
+        let since = self.now().as_second().saturating_sub(PAST);
+        let all = in_time(self.store().await?.grants(&self.id, since)).await?;
+        locked(&self.leases).on_recalled(all);
+        Ok(())
+    }
+
+    fn wanting(&self, last: Option<Key>) -> Vec<GrantRequest> {
+        let directory = self.directory();
+        let journal = locked(&self.journal);
+        let mut leases = locked(&self.leases);
+        leases.retain(|(account, begun)| {
+            directory.get(*account).is_some_and(|known| known.attributes.quota.is_some())
+                && self.begun_in(&directory, *account) == *begun
+        });
+        for (key, lease) in &mut leases.known {
+            let (down, up) = journal.used(key.0, key.1);
+            lease.on_used(down.saturating_add(up));
+            let quota = directory.get(key.0).and_then(|known| known.attributes.quota_bytes());
+            if let Some(quota) = quota {
+                lease.on_quota(quota.as_u64());
+            }
+        }
+        leases.wanting(last)
+    }
+
+    /// Writes grants that the disk lacks. A kill before that costs nothing: by the grant before it a relay has half a slice
+    /// left and one ahead, more than it moves within a second.
+    pub(super) async fn write_grants(&self) -> io::Result<()> {
+        let (path, unwritten) = {
+            let mut leases = locked(&self.leases);
+            (Arc::clone(&leases.path), leases.take_unwritten())
+        };
+        let Some(saved) = unwritten else { return Ok(()) };
+        // it waits for the disk
+        let written = tokio::task::spawn_blocking(move || write(&locked(&path), &saved)).await;
+        let written = written.map_err(io::Error::other).flatten();
+        if written.is_err() {
+            locked(&self.leases).changed = true;
+        }
+        written
+    }
+}
+
+fn write(path: &Path, saved: &[(i64, i64, u64)]) -> io::Result<()> {
+    state_files::replace(path, &serde_json::to_vec(saved)?).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const QUOTA: u64 = 64 * MIB;
+
+    fn key(id: i64) -> Key {
+        (AccountId(id), 0)
+    }
+
+    fn grant(id: i64, granted: u64) -> Grant {
+        Grant { account: AccountId(id), begun: 0, granted }
+    }
+
+    /// Writes them and reads them again, as a restart does.
+    fn restart(mut leases: Leases) -> Leases {
+        let path = locked(&leases.path).clone();
+        if let Some(saved) = leases.take_unwritten() {
+            write(&path, &saved).unwrap();
+        }
+        Leases::read(path.parent().unwrap())
+    }
+
+    #[test]
+    fn a_restart_without_the_database_goes_on_with_the_grants() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = Leases::read(folder.path());
+        leases.of(key(1), QUOTA, 0);
+        leases.on_granted(&[grant(1, 10 * MIB)]);
+        for _ in 0..3 {
+            leases = restart(leases);
+            // nobody asked for its quota in the life before, and its grant stays known
+            leases = restart(leases);
+            let lease = leases.of(key(1), QUOTA, 9 * MIB);
+            assert_eq!((lease.may(), lease.left()), (11 * MIB, 2 * MIB));
+        }
+    }
+
+    #[test]
+    fn a_relay_that_lost_its_grants_carries_one_slice_more_and_not_one_with_each_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = Leases::read(folder.path());
+        assert_eq!(leases.of(key(1), QUOTA, 30 * MIB).left(), MIB);
+        for used in [30 * MIB, 31 * MIB, 31 * MIB] {
+            leases = restart(leases);
+            assert_eq!(leases.of(key(1), QUOTA, used).may(), 31 * MIB);
+        }
+        leases.on_recalled(vec![grant(1, 32 * MIB), grant(2, MIB)]);
+        assert_eq!(leases.of(key(1), QUOTA, 31 * MIB).may(), 33 * MIB);
+        assert_eq!(leases.of(key(2), QUOTA, 0).granted(), MIB);
+    }
+
+    #[test]
+    fn a_damaged_file_is_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("grants.json"), "[[1,").unwrap();
+        let mut leases = Leases::read(folder.path());
+        assert_eq!(leases.of(key(1), QUOTA, 5 * MIB).left(), MIB);
+    }
+
+    #[test]
+    fn accounts_that_moved_bytes_ask_first_and_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = Leases::read(folder.path());
+        for id in 1..=6 {
+            leases.of(key(id), QUOTA, if id % 2 == 0 { 2 * MIB } else { 0 });
+        }
+        leases.on_recalled(vec![grant(3, MIB)]);
+        let order = |last: Option<Key>| {
+            let wanting = leases.wanting(last);
+            wanting.iter().map(|request| request.account.0).collect::<Vec<_>>()
+        };
+        assert_eq!(order(None), [2, 4, 6, 1, 5]);
+        assert_eq!(order(Some(key(4))), [6, 2, 4, 5, 1]);
+    }
+
+    #[test]
+    fn grants_of_periods_that_are_over_leave_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = Leases::read(folder.path());
+        leases.of(key(1), QUOTA, 0);
+        leases.on_recalled(vec![grant(1, MIB), grant(2, MIB)]);
+        leases.retain(|(account, _)| account.0 == 2);
+        let leases = restart(leases);
+        assert_eq!((leases.known.len(), leases.before), (0, BTreeMap::from([(key(2), MIB)])));
+    }
+}
