@@ -313,6 +313,10 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             orphans: number(|seen| seen.orphans as u64),
             orphans_reset: number(|seen| seen.orphans_reset),
             mtu: number(|seen| seen.mtu.into()),
+            unmarked: seen.as_ref().and_then(|seen| seen.unmarked).map(|lane| match lane {
+                0 => "interactive".to_owned(),
+                _ => "bulk".to_owned(),
+            }),
             pacing_error_p50_us: status.pacing.percentile(50).map(micros),
             pacing_error_p99_us: status.pacing.percentile(99).map(micros),
         }
