@@ -223,12 +223,7 @@ async fn open_through_tunnel(
     let wait = !at_once || tunnels.is_unresolved(peer, request.to);
     let patience = first.leg.leg.connect_timeout;
     let limit = config.settings.timeouts.handshake;
-    let opening = tunnels.open(peer, request, patience, wait);
-    let opened = tokio::time::timeout((patience + limit).into(), opening).await;
-    let opened = opened.unwrap_or_else(|_| {
-        let text = format!("peer \"{peer}\" did not answer within {limit}");
-        Err(Failure::new(FailureKind::TimedOut, text))
-    });
+    let opened = tunnels.open(peer, request, patience, wait.then_some(limit)).await;
     let TunnelStream { stream, answer, leg: tunnel } = opened?;
     // the near end of the flow is within this process
     let peer = (Ipv4Addr::LOCALHOST, 0).into();

@@ -59,6 +59,7 @@ impl Endpoint {
             tunnel.watch_restraints(now);
             tunnel.watch_send_memory(now);
             tunnel.reset_orphans(now);
+            tunnel.unmark(now);
             // another tunnel of its peer may have made it too much
             tunnel.count_memory();
             self.events.append(&mut tunnel.events);

@@ -76,6 +76,14 @@ pub enum Event {
         /// How many since the last event, at least 1.
         flows: u64,
     },
+    /// A lane goes on without its DSCP, because none of its packets was acknowledged for 5 s while packets of the other
+    /// lane were: the path may drop packets with that mark.
+    Unmarked {
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        /// 0 interactive, 1 bulk.
+        lane: u8,
+    },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
 }
@@ -102,8 +110,8 @@ pub struct OutgoingDatagram {
     pub to: SocketAddr,
     /// The address here that it comes from; `None`: the one that the kernel takes for its route.
     pub from: Option<IpAddr>,
-    /// Whose DSCP it goes with: 0 interactive, 1 bulk.
-    pub lane: u8,
+    /// Whose DSCP it goes with: 0 interactive, 1 bulk; `None`: with none, as all of connections that belong to no tunnel.
+    pub mark: Option<u8>,
     /// Bytes.
     pub size: usize,
     /// Whose it is, where it is one's.
@@ -182,6 +190,8 @@ pub struct Snapshot {
     /// The largest IP packet that both lanes send, bytes; of a lane that is not connected nothing is known. It bounds
     /// coded packets, which may go by either lane.
     pub mtu: u16,
+    /// The lane whose packets go without their DSCP, because none with it was acknowledged: 0 interactive, 1 bulk.
+    pub unmarked: Option<u8>,
 }
 
 /// A flow as it is seen at one end.

@@ -104,6 +104,8 @@ pub struct Endpoint {
     credentials: Credentials,
     limits: Limits,
     listens: bool,
+    /// Whether each lane's packets have a DSCP of their own.
+    marked: [bool; 2],
     tunnels: BTreeMap<TunnelId, Tunnel>,
     next_tunnel: u64,
     /// Connections of no tunnel: not identified yet, or being closed.
@@ -184,6 +186,7 @@ impl Endpoint {
             credentials,
             limits,
             listens,
+            marked: [true; 2],
             tunnels: BTreeMap::new(),
             next_tunnel: 0,
             pending: BTreeMap::new(),
@@ -199,6 +202,11 @@ impl Endpoint {
             events: VecDeque::new(),
             turn: TunnelId(0),
         }
+    }
+
+    /// Sets the DSCP of each lane, before there are tunnels: one of 0 leaves its packets unmarked.
+    pub(crate) fn set_dscp(&mut self, dscp: [u8; 2]) {
+        self.marked = dscp.map(|dscp| dscp != 0);
     }
 
     fn instant(&self, now: Time) -> Instant {
@@ -258,7 +266,7 @@ impl Endpoint {
                 })?;
             let mut lane = Lane::new(handle, connection, ear);
             lane.known = true;
-            tunnel.lanes[nth] = Some(lane);
+            tunnel.set_lane(now, nth, lane);
         }
         let lanes = tunnel.lanes.iter().flatten().enumerate();
         self.lanes.extend(lanes.map(|(nth, lane)| (lane.handle.0, (id, nth))));
@@ -279,6 +287,7 @@ impl Endpoint {
     ) -> Tunnel {
         let memory = self.address.memory.tunnel(key.1);
         let mut tunnel = Tunnel::new(now, key, terms, (self.limits, memory));
+        tunnel.set_marked(self.marked);
         if let Some(breaker) = locked(&self.address.breakers).get(&key.1) {
             *tunnel.hold.breaker() = breaker.clone();
         }
@@ -320,13 +329,13 @@ impl Endpoint {
             buf.clear();
             buf.extend_from_slice(&bytes);
             let (to, from, size) = (way.peer, way.here, bytes.len());
-            return Some(OutgoingDatagram { to, from, lane: 0, size, tunnel: None });
+            return Some(OutgoingDatagram { to, from, mark: None, size, tunnel: None });
         }
         let clock = self.instant(now);
         for stranger in self.pending.values_mut().filter(|stranger| stranger.lane.busy) {
             if let Some(polled) = stranger.lane.poll_transmit(clock, buf) {
                 let Polled { to, from, size, .. } = polled;
-                return Some(OutgoingDatagram { to, from, lane: 0, size, tunnel: None });
+                return Some(OutgoingDatagram { to, from, mark: None, size, tunnel: None });
             }
         }
         // each tunnel has its own schedule; the first one asked rotates

@@ -193,7 +193,7 @@ impl Endpoint {
         lane.busy = true;
         self.lanes.insert(handle.0, (id, nth));
         if let Some(tunnel) = self.tunnels.get_mut(&id) {
-            tunnel.lanes[nth] = Some(lane);
+            tunnel.set_lane(now, nth, lane);
             early.into_iter().for_each(|heard| tunnel.on_lane_event(now, nth, heard));
         }
         self.attend(now, id);

@@ -113,6 +113,7 @@ impl Driver {
     }
 
     fn run(&self, socket: UdpSocket, dscp: [u8; 2]) -> io::Result<()> {
+        self.with(|core| core.set_dscp(dscp));
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("tunnel".to_owned());
         thread.spawn(move || restart::run(&shared, &socket, dscp)).map(drop)

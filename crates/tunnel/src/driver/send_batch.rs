@@ -103,8 +103,8 @@ impl SendBatch {
         let first = self.made[nth];
         let (mut count, mut length) = (1, first.size);
         for out in &self.made[nth + 1..] {
-            let same = (out.to, out.from, out.lane, out.tunnel)
-                == (first.to, first.from, first.lane, first.tunnel)
+            let same = (out.to, out.from, out.mark, out.tunnel)
+                == (first.to, first.from, first.mark, first.tunnel)
                 && out.size <= first.size;
             if self.singly || !same || length % first.size.max(1) != 0 || length + out.size > BYTES
             {
@@ -116,7 +116,7 @@ impl SendBatch {
     }
 
     fn mark(&mut self, socket: &UdpSocket, out: OutgoingDatagram) {
-        let dscp = self.dscp[usize::from(out.lane.min(1))];
+        let dscp = out.mark.map_or(0, |lane| self.dscp[usize::from(lane.min(1))]);
         if self.marked != Some(dscp) {
             // refused by some sandboxes; then it goes unmarked
             let _ = datagram::set_dscp(socket.as_fd(), out.to.is_ipv6(), dscp);

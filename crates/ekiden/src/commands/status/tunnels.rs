@@ -53,11 +53,14 @@ fn row(t: &TunnelStatus) -> Vec<String> {
 pub(crate) fn state(t: &TunnelStatus) -> String {
     match (t.up, &t.last_error) {
         (true, _) => {
-            let over = if t.over_tcp { "up over TCP" } else { "up" };
-            match &t.restrained {
-                Some(why) => format!("{over}, {}", clean(why)),
-                None => over.to_owned(),
+            let mut text = if t.over_tcp { "up over TCP" } else { "up" }.to_owned();
+            if let Some(why) = &t.restrained {
+                text = format!("{text}, {}", clean(why));
             }
+            if let Some(lane) = &t.unmarked {
+                text = format!("{text}, {} packets unmarked", clean(lane));
+            }
+            text
         }
         (false, Some(error)) => format!("down{}: {}", how_long(t), short(&clean(error))),
         (false, None) if t.joined => format!("connecting{}", how_long(t)),
@@ -89,6 +92,16 @@ mod tests {
         let text = table_of(&[down], None);
         assert!(text.lines().all(|line| line.chars().count() < 180), "{text}");
         assert!(text.contains("down: no way; no way; ") && text.contains(" …"), "{text}");
+    }
+
+    #[test]
+    fn a_tunnel_that_is_up_shows_a_lane_without_its_mark() {
+        let mut up = TunnelStatus { up: true, ..TunnelStatus::default() };
+        assert_eq!(state(&up), "up");
+        up.unmarked = Some("interactive".to_owned());
+        assert_eq!(state(&up), "up, interactive packets unmarked");
+        (up.over_tcp, up.restrained) = (true, Some("losses".to_owned()));
+        assert_eq!(state(&up), "up over TCP, losses, interactive packets unmarked");
     }
 
     #[test]

@@ -323,6 +323,10 @@ pub struct TunnelStatus {
     /// The largest IP packet that both lanes send, bytes: the smaller one of the connected lanes' path MTUs, which bounds
     /// coded packets.
     pub mtu: u64,
+    /// The lane, `interactive` or `bulk`, whose packets go without their DSCP because none with it arrived; absent where both
+    /// have theirs.
+    #[serde(default)]
+    pub unmarked: Option<String>,
     /// How late a datagram left that had a time to leave at: half of them no later, microseconds.
     pub pacing_error_p50_us: Option<f64>,
     /// And 99 of 100.

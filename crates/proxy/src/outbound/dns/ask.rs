@@ -160,7 +160,7 @@ async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Connectio
             let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
             let owner = FlowOwner::OWN;
             let request = FlowRequest { to: &to, client, owner, hops: 0, dscp: None };
-            let flow = tunnels.open(peer, request, PATIENCE, true).await;
+            let flow = tunnels.open(peer, request, PATIENCE, Some(PATIENCE)).await;
             let flow = flow.map_err(|failure| io::Error::other(failure.text))?;
             Pipe::new(TlsTransport::new(flow.stream, Vec::new()), Form::PLAIN)
         }

@@ -26,7 +26,7 @@ pub(crate) const LONGEST: u16 = 30;
 const UP: u16 = 100;
 /// The time at the beginning that does not count.
 const BEGINNING: Duration = Duration::from_secs(1);
-/// The time-out for opening the flow, and for the result.
+/// The time-outs for the tunnel, for the peer's answer, and for the result.
 const PATIENCE: Span = Span::from_secs(10);
 
 /// The duration in seconds, and whether the peer receives.
@@ -140,7 +140,7 @@ impl Tunnels {
         let to = Destination { host, port: if up { UP + seconds } else { seconds } };
         let (client, owner) = (Ipv4Addr::LOCALHOST.into(), FlowOwner::OWN);
         let asked = FlowRequest { to: &to, client, owner, hops: 0, dscp: None };
-        let dug = self.open(peer, asked, PATIENCE, true).await?;
+        let dug = self.open(peer, asked, PATIENCE, Some(PATIENCE)).await?;
         let stream = &dug.stream;
         let metered = |direction| share.map(|share| (share, direction));
         let measuring = async {

@@ -102,23 +102,28 @@ impl Tunnels {
         self.peers.is_up(peer)
     }
 
-    /// Opens a flow to `to` through the tunnel to `peer`.
-    /// With `wait` the destination has answered when this returns; without, a refusal becomes a
-    /// reset, and [`LateFailure`] has its text.
+    /// Opens a flow to `to` through the tunnel to `peer`, which is waited for as long as `patience`.
+    /// With `answer` the destination has answered when this returns, which is waited for so long and no longer: the peer
+    /// decides when it answers. Without, a refusal becomes a reset, and [`LateFailure`] has its text.
     pub(crate) async fn open(
         &self,
         peer: &str,
         asked: FlowRequest<'_>,
         patience: Span,
-        wait: bool,
+        answer: Option<Span>,
     ) -> Result<TunnelStream, Failure> {
         let name = match &asked.to.host {
             Host::Name(name) => Some(name.clone()),
             Host::Address(_) => None,
         };
         let flow = self.begin(peer, asked, patience, Carries::Stream).await?;
-        if wait {
-            flow.answered().await.map_err(|(reason, words)| {
+        if let Some(limit) = answer {
+            let answered = tokio::time::timeout(limit.into(), flow.answered()).await;
+            let answered = answered.map_err(|_| {
+                let text = format!("peer \"{peer}\" did not answer within {limit}");
+                Failure::new(FailureKind::TimedOut, text)
+            })?;
+            answered.map_err(|(reason, words)| {
                 if let (Reason::NoName, Some(name)) = (reason, &name) {
                     self.unresolved.insert(peer, name);
                 }
@@ -308,11 +313,18 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             orphans: number(|seen| seen.orphans as u64),
             orphans_reset: number(|seen| seen.orphans_reset),
             mtu: number(|seen| seen.mtu.into()),
+            unmarked: seen.as_ref().and_then(|seen| seen.unmarked).map(|lane| match lane {
+                0 => "interactive".to_owned(),
+                _ => "bulk".to_owned(),
+            }),
             pacing_error_p50_us: status.pacing.percentile(50).map(micros),
             pacing_error_p99_us: status.pacing.percentile(99).map(micros),
         }
     }
 }
+
+#[cfg(test)]
+mod silent_peer;
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ mod held;
 mod hostile;
 mod liar;
 mod lies;
+mod marks;
 mod measures;
 mod network;
 mod packets;

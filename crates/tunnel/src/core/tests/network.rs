@@ -88,7 +88,9 @@ pub(super) struct Network {
     pub(super) keeps: Option<Result<(), &'static str>>,
     /// Nothing comes through in this direction.
     pub(super) cut: [bool; 2],
-    /// Longer datagrams of this lane are lost, both ways.
+    /// Datagrams with the mark of this lane are lost in this direction.
+    pub(super) drops: [Option<u8>; 2],
+    /// Longer datagrams of this lane, and of connections that are not known yet, are lost, both ways.
     pub(super) narrow: Option<(u8, usize)>,
     /// What flows that are opened carry.
     pub(super) carries: Carries,
@@ -130,6 +132,7 @@ impl Network {
             duplicates: false,
             keeps: Some(Ok(())),
             cut: [false; 2],
+            drops: [None; 2],
             narrow: None,
             carries: Carries::Stream,
             buf: Vec::new(),
@@ -156,7 +159,7 @@ impl Network {
             let (handle, quinn) = near.quinn.connect(clock, config, to, "relay.ekiden").unwrap();
             let mut lane = Lane::new(handle, quinn, ear);
             lane.known = true;
-            near.tunnels.get_mut(&id).unwrap().lanes[nth] = Some(lane);
+            near.tunnels.get_mut(&id).unwrap().set_lane(network.now, nth, lane);
             near.lanes.insert(handle.0, (id, nth));
         }
         network
@@ -217,8 +220,10 @@ impl Network {
                 self.ends[end].on_deadline(self.now);
                 while let Some(out) = self.ends[end].transmit(self.now, &mut self.buf) {
                     busy = true;
-                    let narrow = |(lane, most)| out.lane == lane && out.size > most;
-                    if self.cut[end] || self.narrow.is_some_and(narrow) {
+                    let narrow =
+                        |(lane, most)| out.mark.is_none_or(|of| of == lane) && out.size > most;
+                    let dropped = out.mark.is_some() && out.mark == self.drops[end];
+                    if self.cut[end] || dropped || self.narrow.is_some_and(narrow) {
                         continue;
                     }
                     for _ in 0..=usize::from(self.duplicates) {

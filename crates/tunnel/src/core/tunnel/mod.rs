@@ -5,6 +5,7 @@ mod copies;
 mod credit;
 pub(crate) mod flow_api;
 mod flows;
+mod marks;
 mod orphans;
 mod packets;
 pub(super) mod peer_memory;
@@ -26,6 +27,7 @@ use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use marks::Marks;
 use orphans::Orphans;
 use peer_memory::{Shortage, TunnelMemory};
 use probes::Probes;
@@ -128,6 +130,7 @@ pub(super) struct Tunnel {
     /// Long datagrams of packets since one had the largest size.
     unfilled: u8,
     probes: Probes,
+    marks: Marks,
     pub(super) events: VecDeque<Event>,
     /// Flows that the peer opened before its HELLO.
     before_up: VecDeque<Event>,
@@ -207,6 +210,7 @@ impl Tunnel {
             widest: (0, now),
             unfilled: 0,
             probes: Probes::new(now),
+            marks: Marks::default(),
             events: VecDeque::new(),
             before_up: VecDeque::new(),
             broken: None,
@@ -316,6 +320,7 @@ impl Tunnel {
             orphans,
             orphans_reset,
             mtu: self.smallest_mtu(),
+            unmarked: self.marks.unmarked(),
         }
     }
 

@@ -16,7 +16,7 @@ use ekiden_model::units::{Span, Time};
 use std::time::{Duration, Instant};
 
 /// RFC 9002's packet threshold.
-const PROBES: u8 = 3;
+pub(super) const PROBES: u8 = 3;
 /// Acknowledgements are held back for up to 20 ms, and lanes' packets overtake each other by an
 /// eighth of a round trip at most (RFC 9002's time threshold).
 const HELD_BACK: Duration = Duration::from_millis(25);

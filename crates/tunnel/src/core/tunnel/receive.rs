@@ -85,6 +85,7 @@ impl Tunnel {
             self.loss.on_packet(lost);
             match fate {
                 PacketOutcome::Arrived(_, sent) => {
+                    self.marks.on_acknowledged(now, nth);
                     self.probes.on_arrived(now, *sent);
                     let rtt = sent.map(|sent| clock.saturating_duration_since(sent).as_nanos());
                     let rtt =

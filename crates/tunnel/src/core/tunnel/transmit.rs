@@ -88,7 +88,8 @@ impl Tunnel {
         let copy = copies.map(ScheduledCopy::due).min().unwrap_or(Time::NEVER);
         let repair = self.repair_deadline();
         let sends = slot.min(copy.min(repair).max(self.pacer.next(now)));
-        sends.min(self.probe_deadline()).min(self.release_deadline()).min(self.orphans.deadline())
+        let waits = self.probe_deadline().min(self.release_deadline()).min(self.orphans.deadline());
+        sends.min(waits).min(self.marks.deadline())
     }
 
     /// The datagrams taken out were sent by now. Where they leave together, a driver's delays
@@ -230,7 +231,8 @@ impl Tunnel {
         let bulk_waits = nth == 0 && self.lanes[1].as_ref().is_some_and(|bulk| bulk.busy);
         self.bulk_passed = if bulk_waits { self.bulk_passed.saturating_add(1) } else { 0 };
         let Polled { to, from, size, .. } = polled;
-        Some(OutgoingDatagram { to, from, lane: nth as u8, size, tunnel: Some(self.id) })
+        let mark = self.marks.of(nth);
+        Some(OutgoingDatagram { to, from, mark, size, tunnel: Some(self.id) })
     }
 
     /// How often QUIC took losses for a path that became narrower.

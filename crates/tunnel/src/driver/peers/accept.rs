@@ -56,6 +56,7 @@ impl Inner {
                 Event::OrphansReset { peer, flows, .. } => {
                     self.on_orphans_reset(peer, flows, own);
                 }
+                Event::Unmarked { peer, lane, .. } => self.on_unmarked(peer, lane, own),
                 Event::Flow(_) => {}
             }
         }
@@ -193,6 +194,16 @@ impl Inner {
             let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
             tracing::warn!(%peer, flows, left_out, "flows reset: their connections ended, and the peer took too little of the rest for too long");
+        });
+    }
+
+    fn on_unmarked(&self, peer: Fingerprint, lane: u8, own: Option<&str>) {
+        let nth = usize::from(lane.min(1));
+        let (lane, dscp) = (["interactive", "bulk"][nth], self.settings.dscp[nth]);
+        self.find(peer, own, |known| {
+            let Some(left_out) = known.log_line() else { return };
+            let peer = &known.peer.name;
+            tracing::warn!(%peer, lane, dscp, left_out, "none of a lane's packets arrived in 5 s, those of the other lane did: they go without their DSCP, which the path may drop");
         });
     }
 

@@ -263,6 +263,7 @@ impl Inner {
                 | Event::Restrained { .. }
                 | Event::SendMemory { .. }
                 | Event::OrphansReset { .. }
+                | Event::Unmarked { .. }
                 | Event::Flow(_) => {}
             }
         }

@@ -247,7 +247,7 @@ fn bytes_that_are_not_acknowledged_are_bounded() {
                 sent += 1;
                 let after = network.tunnel(end).counted().0;
                 let new = std::mem::replace(&mut before, after) < after;
-                if end == FAR || out.lane == 0 || new && sent % 200 != 0 {
+                if end == FAR || out.mark != Some(1) || new && sent % 200 != 0 {
                     let due = now + Span::from_millis(50);
                     under_way.push_back((due, BytesMut::from(&buf[..out.size])));
                 }
