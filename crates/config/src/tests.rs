@@ -213,45 +213,6 @@ fn refuses_accounts_with_the_same_claims() {
 }
 
 #[test]
-fn reports_cache_limits_with_the_values_found() {
-    for (text, part, usable) in [
-        (
-            "[cache]\nmemory = \"1 MiB\"",
-            "`largest`, 4 MiB unless it is set, is more than all of `memory`, 1 MiB",
-            false,
-        ),
-        (
-            "[cache]\nmemory = \"1 MiB\"\nlargest = \"2 MiB\"",
-            "3:11: `largest`, 2 MiB, is more than all of `memory`, 1 MiB",
-            false,
-        ),
-        (
-            "budgets.memory = \"1 GiB\"\n[cache]\nmemory = \"1 GiB\"\nlargest = \"100 MiB\"\ndisk = \"500 MiB\"\ndirectory = \"/x\"",
-            "`disk`, 500 MiB, is less than eight bodies of 100 MiB (disk = \"800 MiB\" at least",
-            false,
-        ),
-        (
-            "[cache]\nmemory = \"1 GiB\"\nlargest = \"65 MiB\"",
-            "`largest`, 65 MiB, is more than budgets.memory, 64 MiB: larger bodies are never cached",
-            true,
-        ),
-        (
-            "[budgets]\nmemory = \"1 MiB\"\n[cache]\nmemory = \"64 MiB\"",
-            "`largest`, 4 MiB unless it is set, is more than budgets.memory, 1 MiB",
-            true,
-        ),
-    ] {
-        assert!(first(text).contains(part), "{text}: {}", first(text));
-        assert_eq!(read(text, "test.toml").is_usable(), usable, "{text}");
-    }
-    assert_eq!(
-        first("[budgets]\nmemory = \"1 MiB\""),
-        "",
-        "without a cache it is nobody's business"
-    );
-}
-
-#[test]
 fn reports_each_mistake() {
     for (text, part) in [
         ("listn = []", "unknown key `listn` (did you mean `listen`?)"),

@@ -307,7 +307,7 @@ keep_alive = "{idle}"
 [pool]
 connections = {kept}
 [cache]
-memory = "8 MiB"
+memory = "24 MiB"
 disk = "64 MiB"
 directory = "DIR/cache"
 largest = "{largest}"

@@ -89,6 +89,28 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
             format!("disk = \"{}\" at least, or a smaller `largest`", Bytes::new(least)),
         );
     }
+    let least = cache.least_memory();
+    if cache.disk.is_some() && cache.largest <= memory && memory < least {
+        reader.error(
+            "cache.memory",
+            format!(
+                "`memory`, {memory}, is too little: the disk's buffers take {} of it, and {} must be left for the \
+                 largest body",
+                cache.buffers(),
+                cache.largest
+            ),
+            format!("memory = \"{least}\" at least, or a smaller `largest`"),
+        );
+    }
+    if cache.disk.is_some() && cache.largest <= budget && budget < cache.read_size() {
+        reader.warn(
+            "cache.largest",
+            format!(
+                "{largest} is more than a read of the disk can have of budgets.memory, {budget}: nothing is read from it"
+            ),
+            format!("budgets.memory = \"{}\" at least, or a smaller `largest`", cache.read_size()),
+        );
+    }
     if cache.largest > budget {
         reader.warn(
             "cache.largest",
@@ -96,6 +118,64 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
                 "{largest} is more than budgets.memory, {budget}: larger bodies are never cached"
             ),
             "a body that is received counts against budgets.memory: raise it, or lower `largest`",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::read;
+
+    fn first(text: &str) -> String {
+        read(text, "test.toml").problems.first().map_or_else(String::new, |p| p.line())
+    }
+
+    #[test]
+    fn reports_cache_limits_with_the_values_found() {
+        for (text, part, usable) in [
+            (
+                "[cache]\nmemory = \"1 MiB\"",
+                "`largest`, 4 MiB unless it is set, is more than all of `memory`, 1 MiB",
+                false,
+            ),
+            (
+                "[cache]\nmemory = \"1 MiB\"\nlargest = \"2 MiB\"",
+                "3:11: `largest`, 2 MiB, is more than all of `memory`, 1 MiB",
+                false,
+            ),
+            (
+                "budgets.memory = \"1 GiB\"\n[cache]\nmemory = \"1 GiB\"\nlargest = \"100 MiB\"\ndisk = \"500 MiB\"\ndirectory = \"/x\"",
+                "`disk`, 500 MiB, is less than eight bodies of 100 MiB (disk = \"800 MiB\" at least",
+                false,
+            ),
+            (
+                "[cache]\nmemory = \"18 MiB\"\ndisk = \"64 MiB\"\ndirectory = \"/x\"",
+                "2:10: `memory`, 18 MiB, is too little: the disk's buffers take 15 MiB of it, and 4 MiB must be left for the largest body (memory = \"19 MiB\" at least",
+                false,
+            ),
+            (
+                "[cache]\nmemory = \"1 GiB\"\ndisk = \"1 GiB\"\ndirectory = \"/x\"\nlargest = \"64 MiB\"",
+                "`largest`, 64 MiB, is more than a read of the disk can have of budgets.memory, 64 MiB: nothing is read from it",
+                true,
+            ),
+            (
+                "[cache]\nmemory = \"1 GiB\"\nlargest = \"65 MiB\"",
+                "`largest`, 65 MiB, is more than budgets.memory, 64 MiB: larger bodies are never cached",
+                true,
+            ),
+            (
+                "[budgets]\nmemory = \"1 MiB\"\n[cache]\nmemory = \"64 MiB\"",
+                "`largest`, 4 MiB unless it is set, is more than budgets.memory, 1 MiB",
+                true,
+            ),
+        ] {
+            assert!(first(text).contains(part), "{text}: {}", first(text));
+            assert_eq!(read(text, "test.toml").is_usable(), usable, "{text}");
+        }
+        assert_eq!(
+            first("[budgets]\nmemory = \"1 MiB\""),
+            "",
+            "without a cache it is nobody's business"
         );
     }
 }

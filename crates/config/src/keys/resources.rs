@@ -66,7 +66,7 @@ pub(super) static POOL: &[Key<Draft>] = keys! { Draft, |draft| draft.pool;
 
 pub(super) static CACHE: &[Key<Draft>] = keys! { Draft, |draft| draft.cache;
     memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(64 * GIB)), Some("off"),
-        "Memory of the HTTP cache (RFC 9111, shared by all clients). It caches only plain http:// responses, none with Set-Cookie, and none to requests with Authorization, Cookie or Range. Answers carry `Cache-Status`. Reserved at start.",
+        "Memory of the HTTP cache (RFC 9111, shared by all clients). It caches only plain http:// responses, none with Set-Cookie, and none to requests with Authorization, Cookie or Range. Answers carry `Cache-Status`. With `disk`, its buffers are a part of it: three, each of a sixteenth, or of `largest` + 1 MiB where that is more. Reserved at start.",
         "The memory itself. Unencrypted content of clients stays on this machine for a while.",
         "Sites that fetch the same plain HTTP repeatedly: package mirrors, updates.";
     disk = disk: Kind::Size(Bytes::mib(64), Bytes::mib(1024 * GIB)), Some("none"),
@@ -76,6 +76,6 @@ pub(super) static CACHE: &[Key<Draft>] = keys! { Draft, |draft| draft.cache;
         "The cache's own directory; ekiden creates it.",
         "Its readers see the cached content.", "Together with `disk`.";
     largest = largest: Kind::Size(Bytes::kib(1), Bytes::mib(GIB)), None,
-        "Maximum size of a cached body. While it is received, a body counts against budgets.memory, and is not cached if that is exhausted.",
+        "Maximum size of a cached body. While it is received, a body counts against budgets.memory, and is not cached if that is exhausted. A read of the disk takes twice this of budgets.memory.",
         "Few large bodies evict many small ones.", "Package mirrors: \"64 MiB\", with a larger budgets.memory.";
 };

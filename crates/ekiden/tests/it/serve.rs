@@ -92,12 +92,12 @@ fn a_cache_folder_belongs_to_one_daemon() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("cache");
     let config = format!(
-        "[cache]\nmemory = \"8 MiB\"\ndisk = \"64 MiB\"\ndirectory = \"{}\"\n",
+        "[cache]\nmemory = \"32 MiB\"\ndisk = \"64 MiB\"\ndirectory = \"{}\"\n",
         folder.display()
     );
     let daemon = Notifying::start(&config);
     let line = format!(
-        "HTTP cache: 8 MiB of memory and 64 MiB on disk in {}; bodies up to 4 MiB",
+        "HTTP cache: 32 MiB of memory and 64 MiB on disk in {}; bodies up to 4 MiB",
         folder.display()
     );
     assert!(daemon.log().contains(&line), "{}", daemon.log());

@@ -5,6 +5,7 @@ use crate::settings;
 use crate::transfer::budget::TransferBudget;
 use crate::wire::http::body::Body;
 use crate::wire::http::head::{Field, Request, Response, Version};
+use ekiden_model::units::Bytes;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) enum CacheLookup {
 
 impl Cache {
     /// Fails when the settings ask for a cache.
-    pub(crate) fn open(settings: &settings::Cache) -> Result<Option<Arc<Self>>, String> {
+    pub(crate) fn open(settings: &settings::Cache, _: Bytes) -> Result<Option<Arc<Self>>, String> {
         match settings.memory {
             None => Ok(None),
             Some(_) => Err("this ekiden was built without the HTTP cache; remove cache.memory from the configuration, or build it with the feature `cache`".to_owned()),
@@ -59,6 +60,7 @@ impl Cache {
         _: String,
         _: &Request,
         _: Body,
+        _: &Arc<TransferBudget>,
         _: impl Fn(&StoredResponse) -> bool,
     ) -> CacheLookup {
         match self.0 {}
@@ -81,10 +83,6 @@ impl StoredResponse {
 
 impl CacheHit {
     pub(crate) fn on_used(&self) {
-        match self.stored.never {}
-    }
-
-    pub(crate) fn on_not_used(&self) {
         match self.stored.never {}
     }
 
@@ -114,7 +112,7 @@ impl Visit {
         match self.0 {}
     }
 
-    pub(crate) fn on_not_modified(&self, _: &Request, _: &Response) -> Option<CacheHit> {
+    pub(crate) fn on_not_modified(&self, _: &Request, _: &Response, _: bool) -> Option<CacheHit> {
         match self.0 {}
     }
 
@@ -138,13 +136,12 @@ pub(crate) fn cache_status(_: &str, _: &str, _: &mut Vec<Field>) {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ekiden_model::units::Bytes;
 
     #[test]
     fn refuses_a_configuration_that_asks_for_the_cache() {
         let none = settings::Cache::default();
-        assert!(Cache::open(&none).unwrap().is_none());
+        assert!(Cache::open(&none, Bytes::mib(1)).unwrap().is_none());
         let some = settings::Cache { memory: Some(Bytes::mib(1)), ..none };
-        assert!(Cache::open(&some).unwrap_err().contains("without the HTTP cache"));
+        assert!(Cache::open(&some, Bytes::mib(1)).unwrap_err().contains("without the HTTP cache"));
     }
 }

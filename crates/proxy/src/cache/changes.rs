@@ -36,7 +36,15 @@ impl Changes {
 impl Watch {
     /// Whether the resource has changed since this answer was asked for.
     pub(super) fn is_changed(&self) -> bool {
-        locked(&self.all.0).get(&self.key).is_some_and(|(_, changes)| *changes != self.before)
+        self.unless_changed(|| ()).is_none()
+    }
+
+    /// Does what is to be done with the answer, unless the resource has changed since it was asked for. A change that
+    /// comes meanwhile waits: so what it removes is there already. `act` must not wait, nor use these changes.
+    pub(super) fn unless_changed<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let all = locked(&self.all.0);
+        let changed = all.get(&self.key).is_some_and(|(_, changes)| *changes != self.before);
+        (!changed).then(act)
     }
 }
 
@@ -65,6 +73,10 @@ mod tests {
         all.on_change("a");
         let later = all.watch("a");
         assert!(first.is_changed() && !other.is_changed() && !later.is_changed());
+        let mut done = Vec::new();
+        first.unless_changed(|| done.push("first"));
+        other.unless_changed(|| done.push("other"));
+        assert_eq!(done, ["other"]);
         drop((first, other));
         all.on_change("a");
         assert!(later.is_changed());

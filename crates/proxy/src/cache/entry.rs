@@ -115,6 +115,14 @@ impl CacheEntry {
             }
         }
     }
+
+    /// Bytes of its body.
+    pub(super) fn body_size(&self) -> usize {
+        match self {
+            Self::Varies(_) => 0,
+            Self::Response(stored) => stored.body.len(),
+        }
+    }
 }
 
 impl Code for CacheEntry {

@@ -12,8 +12,11 @@ mod copy;
 mod disk;
 mod entry;
 mod lost;
+mod reading;
 mod rules;
 mod store;
+#[cfg(test)]
+mod tests;
 mod visit;
 
 pub(crate) use copy::BodyCopy;
@@ -23,16 +26,19 @@ pub(crate) use visit::Visit;
 
 use crate::observe::status::CacheStatus;
 use crate::settings;
+use crate::transfer::budget::{ReservedMemory, TransferBudget};
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request};
 use changes::Changes;
 use disk::CacheFolder;
+use ekiden_model::units::Bytes;
 use entry::{CacheEntry, VaryRule};
 use foyer::{Event, EventListener, HybridCache};
 use http::request;
 use http_cache_semantics::BeforeRequest;
 use lost::DroppedWrites;
+use reading::{Counted, DiskReads, NotNow};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -48,6 +54,7 @@ pub(crate) struct Cache {
     folder: Option<Arc<CacheFolder>>,
     counts: Arc<CacheCounts>,
     lost: DroppedWrites,
+    reads: DiskReads,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +90,15 @@ pub(crate) enum CacheLookup {
     Nothing,
 }
 
+/// A cached response.
+#[derive(Debug)]
+struct Found {
+    key: String,
+    stored: Arc<StoredResponse>,
+    /// What counts for its body until it is dropped.
+    memory: ReservedMemory,
+}
+
 pub(crate) struct CacheHit {
     pub(crate) stored: Arc<StoredResponse>,
     /// Age in seconds.
@@ -92,15 +108,13 @@ pub(crate) struct CacheHit {
     /// The client's copy is current: answer 304.
     pub(crate) client_has_it: bool,
     cache: Arc<Cache>,
+    /// What counts for its body; after a validation, the visit has it.
+    _memory: Option<ReservedMemory>,
 }
 
 impl CacheHit {
     pub(crate) fn on_used(&self) {
         self.cache.counts.hits.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn on_not_used(&self) {
-        self.cache.counts.misses.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn on_sent(&self, bytes: usize) {
@@ -110,9 +124,25 @@ impl CacheHit {
 
 impl Cache {
     /// Opens the cache in the background, if the settings ask for one; fails in words on a bad
-    /// folder.
-    pub(crate) fn open(settings: &settings::Cache) -> Result<Option<Arc<Self>>, String> {
+    /// folder and on too little memory. `budget` is `budgets.memory`.
+    pub(crate) fn open(
+        settings: &settings::Cache,
+        budget: Bytes,
+    ) -> Result<Option<Arc<Self>>, String> {
+        Self::open_with(settings, DiskReads::new(settings, budget))
+    }
+
+    fn open_with(
+        settings: &settings::Cache,
+        reads: DiskReads,
+    ) -> Result<Option<Arc<Self>>, String> {
         let Some(memory) = settings.memory else { return Ok(None) };
+        if settings.disk.is_some() && memory < settings.least_memory() {
+            return Err(format!(
+                "cache.memory, {memory}, is too little beside the disk's buffers; {} is the least",
+                settings.least_memory()
+            ));
+        }
         let folder = disk_of(settings).map(|(folder, _)| CacheFolder::open(folder)).transpose()?;
         let cache = Arc::new(Self {
             settings: settings.clone(),
@@ -121,6 +151,7 @@ impl Cache {
             folder: folder.map(Arc::new),
             counts: Arc::default(),
             lost: DroppedWrites::default(),
+            reads,
         });
         let opening = Arc::clone(&cache);
         tokio::spawn(async move {
@@ -151,13 +182,14 @@ impl Cache {
     }
 
     /// Looks up the response for `url` by a route of this `scope`; `permitted` tells whether this
-    /// client may have it.
+    /// client may have it. What the lookup takes of memory counts in `budget`.
     pub(crate) async fn consult(
         self: &Arc<Self>,
         scope: &str,
         url: String,
         request: &Request,
         body: Body,
+        budget: &Arc<TransferBudget>,
         permitted: impl Fn(&StoredResponse) -> bool,
     ) -> CacheLookup {
         let key = format!("{scope}\n{url}");
@@ -188,26 +220,31 @@ impl Cache {
             self.counts.bypassed.fetch_add(1, Relaxed);
             return CacheLookup::Pass(visit);
         };
-        let found = match self.find(&visit.key, &parts).await {
-            Ok((_, stored)) if !permitted(&stored) => Err(ForwardReason::Bypass),
+        let found = match self.find(&visit.key, &parts, budget).await {
+            Ok(found) if !permitted(&found.stored) => Err(ForwardReason::Bypass),
+            // parts of it may be from before and after the change
+            Ok(_) if visit.watch.is_changed() => Err(ForwardReason::UriMiss),
             other => other,
         };
         match found {
-            Ok((key, stored)) => {
-                let judged = rules::judged_at(&stored.policy, asked);
-                match stored.policy.before_request(&parts, judged) {
+            Ok(found) => {
+                let policy = &found.stored.policy;
+                let judged = rules::judged_at(policy, asked);
+                match policy.before_request(&parts, judged) {
                     BeforeRequest::Fresh(_) => {
-                        return CacheLookup::Hit(self.hit(stored, request, asked, None));
+                        let Found { stored, memory, .. } = found;
+                        let hit = self.hit(stored, request, asked, None);
+                        return CacheLookup::Hit(CacheHit { _memory: Some(memory), ..hit });
                     }
                     BeforeRequest::Stale { request: asking, .. } => {
-                        let stale = stored.policy.is_stale(judged);
+                        let stale = policy.is_stale(judged);
                         visit.forward =
                             if stale { ForwardReason::Stale } else { ForwardReason::Request };
                         // HEAD has no body to cache, and a client with a copy compares its own validators
                         if request.method == "GET" && !rules::is_conditional(request) {
                             visit.conditions = conditions(&asking);
                         }
-                        visit.stale = Some((key, stored));
+                        visit.stale = Some(found);
                     }
                 }
             }
@@ -225,35 +262,35 @@ impl Cache {
         &self,
         key: &str,
         request: &request::Parts,
-    ) -> Result<(String, Arc<StoredResponse>), ForwardReason> {
-        let first = self.get(key).await.ok_or(ForwardReason::UriMiss)?;
-        let varies = match first {
-            CacheEntry::Response(stored) => return Ok((key.to_owned(), stored)),
+        budget: &Arc<TransferBudget>,
+    ) -> Result<Found, ForwardReason> {
+        let first = self.get(key, budget).await.map_err(|NotNow| ForwardReason::Bypass)?;
+        let Counted { entry, memory } = first.ok_or(ForwardReason::UriMiss)?;
+        let varies = match entry {
+            CacheEntry::Response(stored) => {
+                return Ok(Found { key: key.to_owned(), stored, memory });
+            }
             CacheEntry::Varies(varies) => varies,
         };
         let key = varies.key(key, request);
-        match self.get(&key).await {
-            Some(CacheEntry::Response(stored)) => Ok((key, stored)),
-            _ => Err(ForwardReason::VaryMiss),
-        }
-    }
-
-    async fn get(&self, key: &str) -> Option<CacheEntry> {
-        match self.store.get()?.get(key).await {
-            Ok(entry) => entry.map(|entry| entry.value().clone()),
-            Err(error) => {
-                tracing::debug!(%error, "cannot read a cache entry");
-                None
+        match self.get(&key, budget).await {
+            Ok(Some(Counted { entry: CacheEntry::Response(stored), memory })) => {
+                Ok(Found { key, stored, memory })
             }
+            Ok(_) => Err(ForwardReason::VaryMiss),
+            Err(NotNow) => Err(ForwardReason::Bypass),
         }
     }
 
-    fn remove(&self, key: &str) -> bool {
-        let Some(store) = self.store.get() else { return false };
-        let there = store.contains(key);
-        store.remove(key);
-        self.counts.removed.fetch_add(u64::from(there), Relaxed);
-        there
+    /// Answers about it that are on their way, from an origin or the disk, are not put there afterwards.
+    fn remove(&self, key: &str) {
+        self.changes.on_change(key);
+        let Some(store) = self.store.get() else { return };
+        // a removal costs a write
+        if store.contains(key) {
+            store.remove(key);
+            self.counts.removed.fetch_add(1, Relaxed);
+        }
     }
 
     fn hit(
@@ -274,7 +311,8 @@ impl Cache {
         let tags = (stored.field("etag"), stored.field("last-modified"));
         let client_has_it = stored.status == 200 && rules::client_has_it(request, tags.0, tags.1);
         let age = stored.policy.age(now).as_secs();
-        CacheHit { age, status_text, client_has_it, stored, cache: Arc::clone(self) }
+        let cache = Arc::clone(self);
+        CacheHit { age, status_text, client_has_it, stored, cache, _memory: None }
     }
 
     pub(crate) fn status(&self) -> CacheStatus {
@@ -283,9 +321,10 @@ impl Cache {
         let memory = store.map(HybridCache::memory);
         // without room on disk the cache uses memory only
         let on_disk = store.is_none_or(|store| store.storage().is_enabled());
+        let buffers = if on_disk { self.settings.buffers().as_u64() } else { 0 };
         CacheStatus {
             open: memory.is_some(),
-            memory: memory.map_or(0, |memory| memory.usage() as u64),
+            memory: memory.map_or(0, |memory| memory.usage() as u64 + buffers),
             memory_limit: self.settings.memory.unwrap_or_default().as_u64(),
             disk_limit: disk_of(&self.settings).filter(|_| on_disk).map(|(_, size)| size as u64),
             entries: memory.map_or(0, |memory| memory.entries() as u64),
@@ -297,6 +336,8 @@ impl Cache {
             removed: count(&self.counts.removed),
             pushed_out: count(&self.counts.pushed_out),
             not_written: self.lost.count(),
+            disk_late: self.reads.late(),
+            disk_paused: self.reads.is_paused(),
             bytes: count(&self.counts.bytes),
         }
     }
@@ -332,57 +373,4 @@ pub(crate) fn cache_status(name: &str, status_text: &str, fields: &mut Vec<Field
     }
     value.extend(format!("\"{name}\"; {status_text}").as_bytes());
     fields.push(Field { name: "Cache-Status".to_owned(), value });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::http::head::{Limits, read_request, read_response};
-    use ekiden_model::units::Bytes;
-
-    const LIMITS: Limits = Limits { bytes: 10_000, fields: 100 };
-    const YEAR: Duration = Duration::from_secs(365 * 86_400);
-
-    /// What a request finds, for a response that is fresh for a minute and arrived at a time.
-    async fn found(arrived: SystemTime) -> CacheLookup {
-        let settings =
-            settings::Cache { memory: Some(Bytes::mib(1)), ..settings::Cache::default() };
-        let cache = Cache::open(&settings).unwrap().unwrap();
-        while cache.store.get().is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let head = b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n";
-        let request = read_request(head, LIMITS).unwrap().unwrap().0;
-        let head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n\r\n";
-        let response = read_response(head, LIMITS).unwrap().unwrap().0;
-        let parts = rules::request_parts("http://a/", &request).unwrap();
-        let policy = rules::policy(&parts, &response, arrived, arrived).unwrap();
-        let stored = StoredResponse::new(policy, &response, None, "body".into()).unwrap();
-        let entry = CacheEntry::Response(Arc::new(stored));
-        cache.store.get().unwrap().insert("direct\nhttp://a/".to_owned(), entry);
-        cache.consult("direct", "http://a/".to_owned(), &request, Body::None, |_| true).await
-    }
-
-    #[tokio::test]
-    async fn a_response_is_validated_after_the_clock_was_set_back() {
-        let now = SystemTime::now();
-        for (arrived, is_fresh) in [
-            (now - Duration::from_secs(30), true),
-            (now - YEAR, false),
-            // clocks are corrected by little
-            (now + Duration::from_secs(5), true),
-            (now + Duration::from_secs(15), false),
-            (now + YEAR, false),
-        ] {
-            let found = found(arrived).await;
-            if is_fresh {
-                assert!(matches!(found, CacheLookup::Hit(_)), "{arrived:?}");
-                continue;
-            }
-            let CacheLookup::Pass(visit) = found else { panic!("{arrived:?}") };
-            assert_eq!(visit.forward, ForwardReason::Stale);
-            let asked: Vec<_> = visit.conditions().iter().map(|field| &field.value[..]).collect();
-            assert_eq!(asked, [b"\"a\""]);
-        }
-    }
 }

@@ -69,12 +69,11 @@ impl Cache {
         memory: usize,
     ) -> foyer::Result<HybridCache<String, CacheEntry>> {
         let device = FsDeviceBuilder::new(folder.path()).with_capacity(size).build()?;
-        // a block holds at most one large entry, and is evicted as a whole
-        let block = (self.settings.largest.as_usize() + (1 << 20)).max(4 << 20);
         // entries wait here for the disk, in a part of the cache's memory; further ones are dropped
-        let waiting = (memory / 16).clamp(2 * block, 8 * block);
+        let waiting = self.settings.waiting().as_usize();
+        let memory = memory.saturating_sub(self.settings.buffers().as_usize());
         let engine = BlockEngineConfig::new(device)
-            .with_block_size(block)
+            .with_block_size(self.settings.block().as_usize())
             .with_buffer_pool_size(waiting)
             .with_submit_queue_size_threshold(waiting)
             // removed entries must not return at the next start
@@ -96,28 +95,8 @@ async fn off_the_runtime(
 mod tests {
     use super::*;
     use crate::cache::entry::VaryRule;
+    use crate::cache::tests::with_disk;
     use ekiden_model::units::Bytes;
-
-    async fn open(memory: Bytes, folder: &Path) -> Arc<Cache> {
-        let settings = settings::Cache {
-            memory: Some(memory),
-            disk: Some(Bytes::mib(64)),
-            directory: Some(folder.to_owned()),
-            largest: Bytes::mib(1),
-        };
-        let cache = Cache::open(&settings).unwrap().unwrap();
-        cache.is_open().await;
-        assert_eq!(cache.status().disk_limit, Some(64 << 20));
-        cache
-    }
-
-    impl Cache {
-        async fn is_open(&self) {
-            while self.store.get().is_none() {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-        }
-    }
 
     /// An entry of about 1 MiB in memory and on disk.
     fn large() -> CacheEntry {
@@ -129,7 +108,7 @@ mod tests {
     #[tokio::test]
     async fn counts_entries_that_the_disk_drops() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = open(Bytes::mib(64), folder.path()).await;
+        let cache = with_disk(folder.path(), Bytes::mib(64), Bytes::mib(64)).await;
         let store = cache.store.get().unwrap();
         let entry = large();
         (0..40).for_each(|n| drop(store.insert(n.to_string(), entry.clone())));
@@ -142,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn counts_evictions_but_not_invalidations() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = open(Bytes::mib(4), folder.path()).await;
+        let cache = with_disk(folder.path(), Bytes::mib(16), Bytes::mib(64)).await;
         let (store, entry) = (cache.store.get().unwrap(), large());
         (0..10).for_each(|n| drop(store.insert(n.to_string(), entry.clone())));
         assert_eq!(cache.status().pushed_out, 10 - cache.status().entries);
@@ -157,12 +136,12 @@ mod tests {
     async fn caches_in_memory_without_room_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings::Cache {
-            memory: Some(Bytes::mib(1)),
+            memory: Some(Bytes::mib(16)),
             disk: Some(Bytes::new(1 << 60)),
             directory: Some(folder.path().to_owned()),
             largest: Bytes::mib(1),
         };
-        let cache = Cache::open(&settings).unwrap().unwrap();
+        let cache = Cache::open(&settings, Bytes::mib(64)).unwrap().unwrap();
         cache.is_open().await;
         assert_eq!(cache.status().disk_limit, None);
         let store = cache.store.get().unwrap();

@@ -4,10 +4,11 @@ use super::changes::Watch;
 use super::copy::BodyCopy;
 use super::entry::{CacheEntry, StoredResponse, VaryRule};
 use super::rules::{self, ForwardReason};
-use super::{Cache, CacheHit};
+use super::{Cache, CacheHit, Found};
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request, Response};
+use foyer::HybridCache;
 use http::request;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub(crate) struct Visit {
     pub(super) asked: SystemTime,
     /// For `http-cache-semantics`; `None` where the response is not to be cached.
     pub(super) request: Option<request::Parts>,
-    /// The cached response to validate, with its key.
-    pub(super) stale: Option<(String, Arc<StoredResponse>)>,
+    /// The cached response to validate.
+    pub(super) stale: Option<Found>,
     /// The relay's own preconditions for the validation.
     pub(super) conditions: Vec<Field>,
 }
@@ -66,43 +67,45 @@ impl Visit {
 
     /// Removes the cached response that a newer, uncacheable response replaces.
     pub(crate) fn drop_older(&self) {
-        if let Some((key, _)) = &self.stale {
-            self.cache.remove(key);
+        if let Some(stale) = &self.stale {
+            self.cache.remove(&stale.key);
         }
     }
 
     pub(crate) fn keep(&self, response: &Response, copy: BodyCopy, from: Option<IpAddr>) {
         let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
         let Some((policy, body)) = copy.finish() else { return self.drop_older() };
-        // a change since the request makes the response ambiguous
-        if self.watch.is_changed() {
-            return;
-        }
         let Some(names) = rules::varies_by(response) else { return };
         let Some(stored) = StoredResponse::new(policy, response, from, body) else { return };
         let entry = CacheEntry::Response(Arc::new(stored));
-        if names.is_empty() {
-            store.insert(self.key.clone(), entry);
-        } else {
+        // a change since the request makes the response ambiguous
+        let stored = self.watch.unless_changed(|| {
+            if names.is_empty() {
+                return put(store, &self.key, entry);
+            }
             // other responses with the same varying fields stay reachable
             let varies = match store.memory().get(&self.key).map(|e| e.value().clone()) {
                 Some(CacheEntry::Varies(varies)) if varies.names == names => varies,
                 _ => Arc::new(VaryRule { names, mark: nanos(SystemTime::now()) }),
             };
-            store.insert(varies.key(&self.key, request), entry);
-            store.insert(self.key.clone(), CacheEntry::Varies(varies));
+            put(store, &varies.key(&self.key, request), entry);
+            put(store, &self.key, CacheEntry::Varies(varies));
+        });
+        if stored.is_some() {
+            self.cache.counts.stored.fetch_add(1, Relaxed);
         }
-        self.cache.counts.stored.fetch_add(1, Relaxed);
     }
 
     /// Freshens the cached response with a 304; returns it for the client where the relay asked:
-    /// with its own preconditions, the 304 is always about that response.
+    /// with its own preconditions, the 304 is always about that response. One that is not for all clients (`shared`)
+    /// removes the cached response.
     pub(crate) fn on_not_modified(
         &self,
         request: &Request,
         response: &Response,
+        shared: bool,
     ) -> Option<CacheHit> {
-        let (key, stored) = self.stale.as_ref()?;
+        let Found { key, stored, .. } = self.stale.as_ref()?;
         let (store, parts) = (self.cache.store.get()?, self.request.as_ref()?);
         let asked_by_us = !self.conditions.is_empty();
         let tags = (stored.field("etag"), stored.field("last-modified"));
@@ -119,13 +122,13 @@ impl Visit {
         }
         self.cache.counts.validated.fetch_add(1, Relaxed);
         let policy = rules::policy(parts, &head, self.asked, now);
-        let kept = policy.is_some() && !self.watch.is_changed();
+        let keep = policy.is_some() && shared;
         let policy = policy.unwrap_or_else(|| stored.policy.clone());
         let fresh = StoredResponse::new(policy, &head, stored.address, stored.body.clone())?;
         let fresh = Arc::new(fresh);
-        if kept {
-            store.insert(key.clone(), CacheEntry::Response(Arc::clone(&fresh)));
-        } else {
+        let entry = CacheEntry::Response(Arc::clone(&fresh));
+        let kept = keep && self.watch.unless_changed(|| put(store, key, entry)).is_some();
+        if !kept {
             // valid for this request, but not cacheable any more
             self.cache.remove(key);
         }
@@ -144,7 +147,6 @@ impl Visit {
         let named = named.filter_map(|name| values(&response.fields, name).next());
         let named: Vec<String> = named.filter_map(|value| self.key_of(value)).collect();
         for key in named.iter().chain([&self.key]) {
-            self.cache.changes.on_change(key);
             self.cache.remove(key);
         }
     }
@@ -163,6 +165,14 @@ impl Visit {
         let path = path.split('#').next().unwrap_or_default();
         is_path.then(|| format!("{scope}\n{origin}{path}"))
     }
+}
+
+/// Stores an entry instead of an older one. The disk may not take it; then the older one must not return from there.
+pub(super) fn put(store: &HybridCache<String, CacheEntry>, key: &str, entry: CacheEntry) {
+    if store.storage().may_contains(key) {
+        store.remove(key);
+    }
+    store.insert(key.to_owned(), entry);
 }
 
 /// A URL up to its path.

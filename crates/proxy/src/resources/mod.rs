@@ -34,7 +34,7 @@ mod sizing;
 pub(crate) use crate::resources::admission::AcceptedClient;
 pub(crate) use crate::resources::memory::HeldMemory;
 pub(crate) use crate::resources::place::{AdmissionPermit, ShareUsed};
-pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
+pub(crate) use crate::resources::pool::{IdleOrigin, Owner, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
 

@@ -6,7 +6,7 @@ use crate::observe::leg_stats::LegStats;
 use crate::observe::named_leg::NamedLeg;
 use crate::policy::route::Route;
 use crate::policy::upstream::Hop;
-use crate::resources::{ManagedLeg, PoolKey};
+use crate::resources::{ManagedLeg, Owner, PoolKey};
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
 use crate::wire::http::fields;
@@ -34,7 +34,7 @@ pub(crate) struct Origin {
     pub(crate) idle_since: Time,
     /// For how many seconds the server keeps it open from then on, where it says so.
     pub(crate) kept_for: Option<u32>,
-    /// Reserved for one client, because an authentication applies to the connection and not to the request.
+    /// Reserved for one client and account, because an authentication applies to the connection and not to the request.
     pub(crate) own: bool,
 }
 
@@ -44,9 +44,9 @@ const JUST_USED: Span = Span::from_secs(1);
 const AHEAD: Span = Span::from_secs(1);
 
 impl Origin {
-    /// Its pool key after a request of this client.
-    pub(crate) fn key(&self, client: u64) -> PoolKey {
-        let own = self.own.then_some(client);
+    /// Its pool key after a request of this client and account.
+    pub(crate) fn key(&self, owner: Owner) -> PoolKey {
+        let own = self.own.then_some(owner);
         PoolKey::new(&self.route, Arc::clone(&self.through), self.destination.clone(), own)
     }
 

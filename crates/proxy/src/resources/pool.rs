@@ -31,8 +31,18 @@ pub(crate) struct PoolKey {
     through: Arc<[String]>,
     /// Host and port as requested; `None` at a proxy that takes requests in absolute form.
     destination: Option<Destination>,
-    /// The client that it is reserved for, by number, because NTLM or Negotiate authenticated it.
-    client: Option<u64>,
+    /// Whom it is reserved for, because NTLM or Negotiate authenticated it.
+    owner: Option<Owner>,
+}
+
+/// Who may use an authenticated connection again: one client, under one account. A proxy may send requests of several
+/// users on one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Owner {
+    /// The number of the client's connection.
+    pub(crate) client: u64,
+    /// The number of the account, if any.
+    pub(crate) account: Option<i64>,
 }
 
 impl PoolKey {
@@ -40,9 +50,9 @@ impl PoolKey {
         route: &Arc<Route>,
         through: Arc<[String]>,
         destination: Option<Destination>,
-        client: Option<u64>,
+        owner: Option<Owner>,
     ) -> Self {
-        Self { route: Arc::as_ptr(route) as usize, through, destination, client }
+        Self { route: Arc::as_ptr(route) as usize, through, destination, owner }
     }
 }
 

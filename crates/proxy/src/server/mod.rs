@@ -138,7 +138,8 @@ impl Server {
         check_wireguard(&settings)?;
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, admitted) = Resources::new(&settings, directory.is_some());
-        let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
+        let cache = Cache::open(&settings.cache, settings.budgets.memory);
+        let cache = cache.map_err(StartError::Cache)?;
         let registry = Arc::new(Registry::new(Arc::clone(&resources) as _));
         let shared = Shared::new(&settings, resources, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;

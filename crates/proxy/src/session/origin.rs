@@ -5,7 +5,7 @@ use crate::destination::Destination;
 use crate::error::Failure;
 use crate::outbound::connect::Purpose;
 use crate::resources::origin::Origin;
-use crate::resources::{IdleOrigin, PoolKey};
+use crate::resources::{IdleOrigin, Owner, PoolKey};
 use crate::transfer::buffered::BufferedStream;
 use ekiden_linux::host::clock;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Session {
         for chain in route.to_reuse(|peer| self.config.shared.tunnel_is_up(peer)) {
             let destination = (!chain.asks_proxy()).then(|| to.clone());
             let through = chain.names();
-            for client in [Some(self.registration.entry.id), None] {
-                let key = PoolKey::new(route, Arc::clone(&through), destination.clone(), client);
+            for owner in [Some(self.owner()), None] {
+                let key = PoolKey::new(route, Arc::clone(&through), destination.clone(), owner);
                 while let Some(origin) = self.resources().take_idle(key.clone()) {
                     if !origin.is_silent() {
                         continue;
@@ -55,6 +55,12 @@ impl Session {
             }
         }
         None
+    }
+
+    /// The client and the account of its present request.
+    pub(crate) fn owner(&self) -> Owner {
+        let entry = &self.registration.entry;
+        Owner { client: entry.id, account: entry.account().map(|account| account.id) }
     }
 
     /// Whether the rules let this client use the connection; a new connection is judged the same way.

@@ -58,7 +58,7 @@ pub struct Pool {
 /// The HTTP cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
-    /// Memory for responses, heads and bookkeeping included. Default `None`: no cache.
+    /// Memory for responses, heads and bookkeeping included, and for the disk's buffers. Default `None`: no cache.
     pub memory: Option<Bytes>,
     /// Disk space for responses. Default `None`: no disk.
     pub disk: Option<Bytes>,
@@ -66,6 +66,48 @@ pub struct Cache {
     pub directory: Option<PathBuf>,
     /// The largest body to cache. Default 4 MiB.
     pub largest: Bytes,
+}
+
+/// The smallest block of the disk, in bytes.
+const LEAST_BLOCK: u64 = 4 << 20;
+/// What a block has beside the largest body, in bytes.
+const BESIDE_BODY: u64 = 1 << 20;
+/// Blocks consist of pages of so many bytes.
+const PAGE: u64 = 4096;
+/// Two buffers are written in turn, and as much may wait for them.
+const BUFFERS: u64 = 3;
+
+impl Cache {
+    /// A block of the disk: it holds at least one response, and is evicted as a whole.
+    pub fn block(&self) -> Bytes {
+        let bytes = self.largest.as_u64().saturating_add(BESIDE_BODY).max(LEAST_BLOCK);
+        Bytes::new(bytes.next_multiple_of(PAGE))
+    }
+
+    /// What may wait to be written to the disk, and the size of each of the two buffers for it.
+    pub fn waiting(&self) -> Bytes {
+        let (memory, block) = (self.memory.unwrap_or_default().as_u64(), self.block().as_u64());
+        Bytes::new((memory / 16).clamp(block, block.saturating_mul(8)))
+    }
+
+    /// The part of `memory` that the disk's buffers take; none without a disk.
+    pub fn buffers(&self) -> Bytes {
+        match self.disk {
+            Some(_) => Bytes::new(self.waiting().as_u64().saturating_mul(BUFFERS)),
+            None => Bytes::ZERO,
+        }
+    }
+
+    /// The least `memory` that leaves room for the largest body beside the disk's buffers.
+    pub fn least_memory(&self) -> Bytes {
+        let least = Self { memory: Some(Bytes::ZERO), ..self.clone() };
+        Bytes::new(least.buffers().as_u64().saturating_add(self.largest.as_u64()))
+    }
+
+    /// The memory of one read of the disk: of the largest response as it is stored, and as it is used.
+    pub fn read_size(&self) -> Bytes {
+        Bytes::new(self.largest.as_u64().saturating_add(64 << 10).saturating_mul(2))
+    }
 }
 
 impl Default for Cache {

@@ -362,3 +362,25 @@ fn without_accounts_a_log_in_has_no_effect() {
     assert!(relay.status().accounts.is_none());
     assert_eq!(greeted(&relay, &[2]).1, 0xff);
 }
+
+/// A proxy before this one may carry several users on one connection.
+#[test]
+fn accounts_on_one_connection_share_no_authenticated_connection() {
+    let (relay, origin) = (relay(&Arc::default(), |_| {}), Origin::new());
+    let mut client = relay.client();
+    client.send(get(&origin, "/1", &format!("{ANNA_BASIC}Authorization: NTLM TlRMTVNTUAAD\r\n")));
+    let mut annas = origin.accept();
+    annas.head();
+    annas.send(ok("1"));
+    client.until("\r\n\r\n1");
+    client.send(get(&origin, "/2", OTTO_BASIC));
+    let mut ottos = origin.accept();
+    assert!(ottos.head().starts_with("GET /2 "));
+    ottos.send(ok("2"));
+    client.until("\r\n\r\n2");
+    // it is hers still
+    client.send(get(&origin, "/3", ANNA_BASIC));
+    assert!(annas.head().starts_with("GET /3 "));
+    annas.send(ok("3"));
+    client.until("\r\n\r\n3");
+}

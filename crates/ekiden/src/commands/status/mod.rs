@@ -284,8 +284,13 @@ fn cache_line(cache: &CacheStatus) -> String {
         0 => String::new(),
         n => format!(", {n} dropped by the disk"),
     };
+    let late = match cache.disk_late {
+        0 => String::new(),
+        n => format!(", {} without an answer of the disk", count(n, "lookup")),
+    };
+    let paused = if cache.disk_paused { "; lookups leave the disk alone for a minute" } else { "" };
     format!(
-        "cache: {}{} of {}{disk}; {}, {} in all; {} misses, {} bypassed; {} validated, {} stored, {} invalidated, {} evicted from memory{lost}\n",
+        "cache: {}{} of {}{disk}; {}, {} in all; {} misses, {} bypassed; {} validated, {} stored, {} invalidated, {} evicted from memory{lost}{late}{paused}\n",
         if cache.open { "" } else { "not open yet; " },
         size(cache.memory),
         size(cache.memory_limit),

@@ -30,7 +30,8 @@ pub(super) async fn consult(
     let permitted = |stored: &crate::cache::StoredResponse| {
         session.may_reach(&plan.destination, stored.address)
     };
-    Box::pin(cache.consult(scope, url, &plan.request, body, permitted)).await
+    let budget = &session.config.shared.transfer;
+    Box::pin(cache.consult(scope, url, &plan.request, body, budget, permitted)).await
 }
 
 /// The value of `Connection` in a response.

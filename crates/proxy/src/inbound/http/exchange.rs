@@ -69,8 +69,7 @@ pub(super) async fn exchange(
             Ok(ExchangeOutcome::Response { keep_client, keep_origin }) => {
                 origin.reused = true;
                 if keep_origin {
-                    let client = session.registration.entry.id;
-                    let key = origin.key(client);
+                    let key = origin.key(session.owner());
                     origin.idle_since = clock::now();
                     session.resources().put_idle(origin, key);
                 }

@@ -349,20 +349,21 @@ async fn forward(
         return nothing_stored(session, &mut entry, &plan).await;
     }
     if let Some(cache) = session.config.shared.cache.as_ref().filter(|_| short) {
-        match cached::consult(session, cache, &plan, body).await {
+        let lookup = tokio::select! {
+            biased;
+            lookup = cached::consult(session, cache, &plan, body) => lookup,
+            // the disk may be slow
+            () = session.client.broken() => {
+                let broken = Broken::by_client(session.client.error());
+                return broke_off(session, &mut entry, &broken);
+            }
+        };
+        match lookup {
             CacheLookup::Pass(visit) => plan.visit = Some(visit),
             CacheLookup::Nothing => return nothing_stored(session, &mut entry, &plan).await,
             CacheLookup::Hit(hit) => {
-                // the body stays in memory while it is sent, whatever the cache does meanwhile
-                let shared = &session.config.shared;
-                if let Some(_held) = shared.transfer.reserve(hit.stored.body.len()) {
-                    hit.on_used();
-                    return answer_from_cache(session, &mut entry, &plan, &hit).await;
-                }
-                if only_if_cached(&plan.request) {
-                    return nothing_stored(session, &mut entry, &plan).await;
-                }
-                hit.on_not_used();
+                hit.on_used();
+                return answer_from_cache(session, &mut entry, &plan, &hit).await;
             }
         }
     }

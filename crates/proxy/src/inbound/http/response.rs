@@ -5,7 +5,6 @@ use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
 use super::transfer::{chunks_down, copied_down, pump_down};
-use crate::error::{Failure, FailureKind};
 use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
 use crate::session::Session;
@@ -60,15 +59,9 @@ pub(super) async fn final_response(
     if let Some(visit) = &plan.visit {
         visit.on_response(&plan.request, response);
         if response.status == 304
-            && let Some(hit) = visit.on_not_modified(&plan.request, response)
+            && let Some(hit) = visit.on_not_modified(&plan.request, response, !origin.own)
         {
             let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
-            // it stays in memory while it is sent, whatever the cache does meanwhile
-            let transfer = &session.config.shared.transfer;
-            let Some(_stored) = transfer.reserve(hit.stored.body.len()) else {
-                let text = "no memory is left for the answer that the cache has";
-                return Err(ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text)));
-            };
             send(session, &plan.request, &hit, keep_client).await?;
             let clean = origin.incoming.bytes().is_empty();
             return Ok(ExchangeOutcome::Response {
@@ -77,7 +70,9 @@ pub(super) async fn final_response(
             });
         }
     }
-    let mut copy = plan.visit.as_ref().and_then(|visit| visit.copy(response, body));
+    // on a connection that a user authenticated, the answer may be for that user alone
+    let shared = plan.visit.as_ref().filter(|_| !origin.own);
+    let mut copy = shared.and_then(|visit| visit.copy(response, body));
     if let (Some(visit), None) = (&plan.visit, &copy)
         && response.status != 304
     {

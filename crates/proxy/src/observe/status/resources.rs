@@ -125,7 +125,7 @@ pub struct EvictedStatus {
 pub struct CacheStatus {
     /// Whether it is in use: until what is on disk has been looked through, requests pass it by.
     pub open: bool,
-    /// Bytes in memory.
+    /// Bytes in memory, with the disk's buffers.
     pub memory: u64,
     /// The most of them.
     pub memory_limit: u64,
@@ -151,6 +151,12 @@ pub struct CacheStatus {
     /// Entries that did not get to the disk: more came than it could write. They stand in memory.
     #[serde(default)]
     pub not_written: u64,
+    /// Lookups that the disk did not answer in time; their requests went to the origin.
+    #[serde(default)]
+    pub disk_late: u64,
+    /// Whether lookups leave the disk alone for a minute, because it did not answer several in a row.
+    #[serde(default)]
+    pub disk_paused: bool,
     /// Bytes of bodies sent from it; answers to HEAD and 304 have none.
     pub bytes: u64,
 }

@@ -41,7 +41,7 @@ fn a_second_relay_in_the_same_folder_fails() {
             listen: vec![([127, 0, 0, 1], 0).into()],
             ..Default::default()
         };
-        settings.cache.memory = Some(Bytes::mib(1));
+        settings.cache.memory = Some(Bytes::mib(32));
         settings.cache.disk = Some(Bytes::mib(64));
         settings.cache.directory = Some(folder.path().to_owned());
         std::sync::Arc::new(settings)
@@ -159,13 +159,41 @@ fn hides_cached_responses_from_clients_that_the_rules_deny() {
     assert!(got(get(&relay, &origin, "/a", "")).is_hit());
 }
 
+/// After the handshake, requests carry no credentials, and answers are for that user.
+#[test]
+fn answers_on_a_connection_that_a_user_authenticated_are_not_cached() {
+    let (relay, origin) = (relay(), Origin::new());
+    let said = "Cache-Control: max-age=60\r\n";
+    through(&relay, &origin, "GET", "/b", "", &answer("200 OK", said, "of all"));
+    let mut user = relay.client();
+    user.send(request("GET", &origin, "/", "Authorization: NTLM TlRMTVNTUAAD\r\n"));
+    let mut server = origin.accept();
+    server.head();
+    let ok = |body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\n{said}Content-Length: {length}\r\n\r\n{body}")
+    };
+    server.send(ok("hello"));
+    user.until("hello");
+    for (path, fields) in [("/a", ""), ("/b", "Cache-Control: no-cache\r\n")] {
+        user.send(request("GET", &origin, path, fields));
+        assert!(server.head().starts_with(&format!("GET {path} ")));
+        server.send(ok("of one"));
+        assert!(!user.until("of one").contains("stored"));
+    }
+    for path in ["/a", "/b"] {
+        let (_, other) = through(&relay, &origin, "GET", path, "", &answer("200 OK", said, "new"));
+        assert_eq!(other.body, "new", "{path}");
+    }
+}
+
 #[test]
 fn the_disk_cache_outlives_the_relay() {
     let folder = tempfile::tempdir().unwrap();
     let origin = Origin::new();
     let open = || {
         relay_with(|cache| {
-            cache.memory = Some(Bytes::mib(1));
+            cache.memory = Some(Bytes::mib(32));
             cache.disk = Some(Bytes::mib(64));
             cache.directory = Some(folder.path().join("cache"));
         })
