@@ -84,6 +84,8 @@ fn dependencies_point_one_way() {
             &[
                 "ekiden-model",
                 "ekiden-linux",
+                // reads the journal that a killed relay left
+                "ekiden-accounts",
                 "ekiden-emulator",
                 "ekiden-testbed",
                 "ekiden-testkit",
