@@ -2,6 +2,7 @@
 //! use the route's leg.
 
 use super::peers::Peers;
+use super::recent::Recent;
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
@@ -19,7 +20,7 @@ use crate::transfer::transient::is_transient;
 use ekiden_linux::host::clock;
 use ekiden_model::dns::Asker;
 use ekiden_model::units::{Span, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +49,7 @@ pub(crate) struct DirectSockets {
     client: DatagramOwner,
     sockets: Vec<OutboundSocket>,
     peers: Peers,
-    names: BTreeMap<String, ResolvedName>,
+    names: Recent<String, ResolvedName>,
     asked: JoinSet<Resolution>,
     answered: VecDeque<Resolution>,
 }
@@ -87,13 +88,14 @@ struct Resolution {
 impl DirectSockets {
     pub(crate) fn new(config: Arc<RuntimeConfig>, client: DatagramOwner) -> Self {
         let settings = config.settings.udp;
-        let peers = Peers::new(settings.destinations as usize, settings.idle);
+        let most = settings.destinations as usize;
+        let peers = Peers::new(most, settings.idle);
         Self {
             config,
             client,
             sockets: Vec::new(),
             peers,
-            names: BTreeMap::new(),
+            names: Recent::new(most),
             asked: JoinSet::new(),
             answered: VecDeque::new(),
         }
@@ -242,10 +244,6 @@ impl DirectSockets {
         for _ in 0..count {
             match self.send_to(route, to, named.addresses[named.nth], payload) {
                 Ok(()) => {
-                    // evicts in the order of names
-                    while self.names.len() >= self.config.settings.udp.destinations as usize {
-                        self.names.pop_first();
-                    }
                     self.names.insert(name.to_owned(), named);
                     return Ok(());
                 }
@@ -275,7 +273,7 @@ impl DirectSockets {
         let socket = self.socket(&route.leg, at.is_ipv6()).map_err(undelivered)?;
         send(socket, payload, at).map_err(undelivered)?;
         if let Some(forgotten) = self.peers.on_sent(clock::now(), at) {
-            self.names.retain(|_, named| named.addresses[named.nth] != forgotten.ip());
+            self.names.retain(|named| named.addresses[named.nth] != forgotten.ip());
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod direct;
 pub(crate) mod peers;
+mod recent;
 pub(crate) mod route;
 pub(crate) mod tunnel;
 

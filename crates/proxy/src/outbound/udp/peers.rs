@@ -1,16 +1,15 @@
 //! An association's remote hosts. Only they may answer (RFC 4787 §5, address and port-dependent
 //! filtering), while datagrams go to them.
 
+use super::recent::Recent;
 use ekiden_model::units::{Span, Time};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// The hosts that were sent to, with times.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    most: usize,
     idle: Span,
-    of: BTreeMap<SocketAddr, Peer>,
+    of: Recent<SocketAddr, Peer>,
 }
 
 #[derive(Debug)]
@@ -22,19 +21,21 @@ struct Peer {
 impl Peers {
     /// At most `most` hosts, each for `idle` after the last datagram to it.
     pub(crate) const fn new(most: usize, idle: Span) -> Self {
-        Self { most, idle, of: BTreeMap::new() }
+        Self { idle, of: Recent::new(most) }
     }
 
     /// Records a datagram to `to`; returns the host that was forgotten for it, if any.
     pub(crate) fn on_sent(&mut self, now: Time, to: SocketAddr) -> Option<SocketAddr> {
-        self.of.entry(to).or_insert(Peer { sent: now, answered: false }).sent = now;
-        if self.of.len() <= self.most {
-            return None;
+        match self.of.used(&to) {
+            Some(peer) => {
+                peer.sent = now;
+                None
+            }
+            None => {
+                let forgotten = self.of.insert(to, Peer { sent: now, answered: false });
+                forgotten.map(|(peer, _)| peer)
+            }
         }
-        let others = self.of.iter().filter(|(peer, _)| **peer != to);
-        let oldest = others.min_by_key(|(_, peer)| peer.sent).map(|(peer, _)| *peer)?;
-        self.of.remove(&oldest);
-        Some(oldest)
     }
 
     /// Whether a datagram from `from` is an answer; records it.

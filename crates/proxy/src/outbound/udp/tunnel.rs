@@ -1,7 +1,7 @@
 //! Datagrams through a peer's tunnel: a packet flow for each destination, by the peer's routes and
 //! rules.
 //!
-//! Each flow has a task and a short queue. It never waits for the tunnel: while that is down, a flow
+//! Beyond `udp.destinations` the flow that was sent to longest ago ends. Each flow has a task and a short queue. It never waits for the tunnel: while that is down, a flow
 //! ends as soon as it begins, so an outage collects neither flows nor datagrams. The peer resolves
 //! names, so an answer from a named destination carries 0.0.0.0 and its port.
 
@@ -9,22 +9,26 @@ use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::udp_counts::DropReason;
 use crate::outbound::tunnel::{FlowOwner, FlowRequest};
+use crate::outbound::udp::recent::Recent;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use crate::wire::quic_initial::is_initial;
 use bytes::Bytes;
 use ekiden_model::units::Span;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// Datagrams that wait for a flow.
 const WAITING: usize = 64;
 /// Received datagrams that wait for the association.
 const CAME: usize = 256;
+
+/// A peer, and a destination beyond it.
+type FlowKey = (String, String);
 
 /// One association's flows through tunnels.
 #[derive(Debug)]
@@ -32,8 +36,8 @@ pub(crate) struct TunnelFlows {
     config: Arc<RuntimeConfig>,
     owner: DatagramOwner,
     hops: u8,
-    flows: BTreeMap<(String, String), mpsc::Sender<Bytes>>,
-    tasks: JoinSet<()>,
+    flows: Recent<FlowKey, mpsc::Sender<Bytes>>,
+    tasks: JoinSet<FlowKey>,
     sender: mpsc::Sender<Result<Received, DatagramError>>,
     receiver: mpsc::Receiver<Result<Received, DatagramError>>,
     came: VecDeque<Result<Received, DatagramError>>,
@@ -42,7 +46,8 @@ pub(crate) struct TunnelFlows {
 impl TunnelFlows {
     pub(crate) fn new(config: Arc<RuntimeConfig>, owner: DatagramOwner, hops: u8) -> Self {
         let (sender, receiver) = mpsc::channel(CAME);
-        let (flows, tasks, came) = (BTreeMap::new(), JoinSet::new(), VecDeque::new());
+        let flows = Recent::new(config.settings.udp.destinations as usize);
+        let (tasks, came) = (JoinSet::new(), VecDeque::new());
         Self { config, owner, hops, flows, tasks, sender, receiver, came }
     }
 
@@ -59,10 +64,12 @@ impl TunnelFlows {
         payload: &[u8],
     ) -> Result<(), DatagramError> {
         self.check(to).map_err(DatagramError::Refused)?;
-        while self.tasks.try_join_next().is_some() {}
+        while let Some(ended) = self.tasks.try_join_next() {
+            self.on_ended(ended);
+        }
         let key = (hop.upstream.host.clone(), to.to_string());
         let packet = Bytes::copy_from_slice(payload);
-        let packet = match self.flows.get(&key).map(|flow| flow.try_send(packet.clone())) {
+        let packet = match self.flows.used(&key).map(|flow| flow.try_send(packet.clone())) {
             Some(Ok(())) => return Ok(()),
             Some(Err(mpsc::error::TrySendError::Full(_))) => {
                 let text = format!("{to}: too many datagrams wait for the tunnel");
@@ -72,17 +79,11 @@ impl TunnelFlows {
             Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
             None => packet,
         };
-        let most = self.config.settings.udp.destinations as usize;
-        if self.flows.len() >= most {
-            self.flows.retain(|_, flow| !flow.is_closed());
-        }
-        while self.flows.len() >= most {
-            self.flows.pop_first();
-        }
         let (flow, packets) = mpsc::channel(WAITING);
         // cannot fail: the queue is new
         let _ = flow.try_send(packet);
-        self.flows.insert(key, flow);
+        // one that is forgotten here ends, since nothing more comes for it
+        drop(self.flows.insert(key.clone(), flow));
         let carried = FlowTask {
             config: Arc::clone(&self.config),
             hop: Arc::clone(hop),
@@ -92,8 +93,20 @@ impl TunnelFlows {
             sender: self.sender.clone(),
             coded: is_initial(payload),
         };
-        self.tasks.spawn(carried.run(packets));
+        self.tasks.spawn(async move {
+            carried.run(packets).await;
+            key
+        });
         Ok(())
+    }
+
+    /// A flow ended by itself; it must not take the place of one that lives.
+    fn on_ended(&mut self, ended: Result<FlowKey, JoinError>) {
+        if let Ok(key) = ended
+            && self.flows.get(&key).is_some_and(mpsc::Sender::is_closed)
+        {
+            self.flows.remove(&key);
+        }
     }
 
     pub(crate) async fn ready(&mut self) {
@@ -190,5 +203,59 @@ impl FlowTask {
                 () = tokio::time::sleep(idle.into()) => return Ok(()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::named_leg::NamedLeg;
+    use crate::resources::Resources;
+    use crate::runtime::shared::Shared;
+    use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
+
+    /// Two flows at most, and a peer without a tunnel, where flows end as soon as their tasks run.
+    fn flows() -> (TunnelFlows, Arc<Hop>) {
+        let mut settings = Settings::default();
+        settings.udp.destinations = 2;
+        let (resources, _admitted) = Resources::new(&settings, false);
+        let shared = Shared::new(&settings, resources, None);
+        let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
+        let owner = DatagramOwner::Client(Ipv4Addr::LOCALHOST.into(), None);
+        let upstream = Upstream::new(UpstreamProtocol::Tunnel, "far", 0);
+        let leg = Arc::new(NamedLeg::new("direct", &Leg::default(), None));
+        let hop = Hop::new("far", &upstream, leg, None).unwrap();
+        (TunnelFlows::new(Arc::new(config), owner, 0), Arc::new(hop))
+    }
+
+    fn to(name: &str) -> Destination {
+        Destination { host: Host::from_name(name).unwrap(), port: 53 }
+    }
+
+    fn is_kept(flows: &TunnelFlows, name: &str) -> bool {
+        flows.flows.get(&("far".to_owned(), to(name).to_string())).is_some()
+    }
+
+    #[tokio::test]
+    async fn the_flow_that_was_sent_to_longest_ago_gives_way() {
+        let (mut flows, hop) = flows();
+        // nothing is waited for, so that no task runs
+        for name in ["a.example", "b.example", "a.example", "c.example"] {
+            flows.send(&hop, &to(name), b"packet").unwrap();
+        }
+        let kept = ["a.example", "b.example", "c.example"].map(|name| is_kept(&flows, name));
+        assert_eq!(kept, [true, false, true]);
+    }
+
+    #[tokio::test]
+    async fn a_flow_that_ended_takes_no_place() {
+        let (mut flows, hop) = flows();
+        flows.send(&hop, &to("a.example"), b"packet").unwrap();
+        flows.send(&hop, &to("b.example"), b"packet").unwrap();
+        while !flows.tasks.is_empty() {
+            let ended = flows.tasks.join_next().await.unwrap();
+            flows.on_ended(ended);
+        }
+        assert_eq!(flows.flows.len(), 0);
     }
 }
