@@ -1,7 +1,7 @@
 //! Faults as they happen: the machines' by hand, the network's by their schedule, each with the time until all is well.
 
+use crate::books::kills::{BEFORE, Kills, Looks};
 use crate::faults::{Fault, Kind};
-use crate::kills::{BEFORE, Kills, Looks};
 use crate::laws::Window;
 use crate::ledger::Ledger;
 use crate::origin::{AlertReceiver, Names};

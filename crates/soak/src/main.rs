@@ -9,12 +9,11 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a test that cannot go on panics
 
-mod balance;
+mod books;
 mod doors;
 mod exchange;
 mod faults;
 mod inject;
-mod kills;
 mod laws;
 mod ledger;
 mod network;

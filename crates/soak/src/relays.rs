@@ -1,7 +1,7 @@
 //! The two relays, each in a folder and on a machine of its own, and what an operator does to them.
 
+use crate::books::kills::{self, Sums};
 use crate::doors::PASSWORD;
-use crate::kills::{self, Sums};
 use crate::laws::{DOORS, Door, LEGS, Leg};
 use crate::network::{CLIENTS, FAR, NEAR, SERVERS};
 use crate::origin::{ALERTS, Service, port};

@@ -1,7 +1,7 @@
 //! One run, from empty namespaces to its summary.
 
 use crate::Arguments;
-use crate::balance::Balance;
+use crate::books::balance::Balance;
 use crate::doors::{self, CLIENTS, Clients};
 use crate::exchange::LARGEST;
 use crate::faults::{Fault, draw, quiet_from};

@@ -1,8 +1,8 @@
 //! What a run showed, for people and for programs.
 
-use crate::balance::Balance;
+use crate::books::balance::Balance;
+use crate::books::kills::Kill;
 use crate::faults::Kind;
-use crate::kills::Kill;
 use crate::laws::{Break, Door, Leg, Window};
 use crate::ledger::Transfers;
 use crate::watch::Growth;

@@ -117,8 +117,8 @@ mod tests {
     use ekiden_proxy::observe::status::{
         AccountStatus, AccountsStatus, AcmeStatus, AlertReceiverStatus, AlertStatus, AlertsStatus,
         CacheStatus, DnsServerStatus, DnsStatus, EvictedStatus, FleetStatus, GatewayStatus,
-        HeldStatus, LevelStatus, SharingStatus, TracesStatus, TunnelStatus, WireguardPeerStatus,
-        WireguardStatus,
+        HeldStatus, LevelStatus, MemoryStatus, SharingStatus, TracesStatus, TunnelStatus,
+        WireguardPeerStatus, WireguardStatus,
     };
     use std::collections::BTreeSet;
 
@@ -126,6 +126,7 @@ mod tests {
     fn full() -> Status {
         let mut status = crate::sample();
         status.cache = Some(CacheStatus::default());
+        status.memory = Some(MemoryStatus::default());
         status.gateway = Some(GatewayStatus::default());
         let peers = vec![WireguardPeerStatus::default()];
         status.wireguard = Some(WireguardStatus { peers, ..WireguardStatus::default() });

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allocated_is_in_use_and_resident() {
+    fn allocated_memory_is_in_use_and_resident() {
         let before = process().unwrap();
         let bytes = std::hint::black_box(vec![1_u8; 64 << 20]);
         let after = process().unwrap();

@@ -1,6 +1,6 @@
 //! A line that fades under a download, as rain and motion make satellite lines do, and comes back.
 
-use super::network::{FAR, NEAR, Network, Path, mbit, pattern};
+use super::super::network::{FAR, NEAR, Network, Path, mbit, pattern};
 use crate::core::*;
 use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::network::link::{Change, Serialiser};

@@ -1,6 +1,6 @@
 //! Paths that drop packets by their mark (DSCP).
 
-use super::network::{FAR, NEAR, Network, Path, pattern};
+use super::super::network::{FAR, NEAR, Network, Path, pattern};
 use crate::core::*;
 use ekiden_model::units::Span;
 

@@ -1,0 +1,4 @@
+//! Paths that change, or treat packets unequally.
+
+mod fades;
+mod marks;
