@@ -71,6 +71,7 @@ async fn flows_open_while_the_disk_keeps_a_relay_that_joins_waiting() {
     let joining =
         tokio::spawn(async move { probe(&credentials, &token.peer("far".to_owned())).await });
     while pair.far.inner.changes.try_lock().is_ok() {
+        assert!(!holder.is_finished(), "all waited for the disk");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (mut client, mut server) = flow(&mut pair).await;
