@@ -203,7 +203,7 @@ async fn a_read_of_the_disk_does_not_bring_back_what_was_removed_meanwhile() {
 
 /// On one thread, nothing is written before the test waits.
 #[tokio::test]
-async fn what_waits_for_the_disk_is_not_found_after_its_removal() {
+async fn entries_that_wait_for_the_disk_are_not_found_after_their_removal() {
     let folder = tempfile::tempdir().unwrap();
     let cache = with_disk(folder.path(), PLENTY, PLENTY).await;
     cache.opened().insert(key(A), fresh(A, b"old"));
