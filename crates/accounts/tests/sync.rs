@@ -32,6 +32,16 @@ fn knows(sync: &AccountSync, address: &str) -> Option<AccountId> {
     sync.directory().by_address(address.parse().unwrap()).map(|account| account.id)
 }
 
+/// What an operator does by hand.
+async fn execute(address: &str, statements: &[&'static str]) {
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(address).await.unwrap();
+    for statement in statements {
+        sqlx::query(*statement).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn running_relay_sees_changes_in_the_database() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,20 +196,16 @@ async fn a_slow_database_grants_to_many_accounts_at_once() {
     let Some(postgres) = Postgres::begin() else { return };
     let address = postgres.address();
     Store::at(&address).await.unwrap().close().await;
-    sqlx::any::install_default_drivers();
-    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
     // one after another takes three minutes
-    for statement in [
+    let statements = [
         "INSERT INTO account (id, name, attributes) \
          SELECT n, 'a' || n, '{\"quota\":\"1 GB/month\"}' FROM generate_series(1, 1000) AS n",
         "UPDATE counter SET value = value + 1 WHERE name = 'version'",
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END $$",
         "CREATE TRIGGER slow AFTER INSERT ON lease FOR EACH STATEMENT EXECUTE FUNCTION slow()",
-    ] {
-        sqlx::query(statement).execute(&pool).await.unwrap();
-    }
-    pool.close().await;
+    ];
+    execute(&address, &statements).await;
     let folder = tempfile::tempdir().unwrap();
     let relay = sync(folder.path(), Some(&address)).await;
     let slice = 1_000_000_000 / 64;
@@ -220,17 +226,13 @@ async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
     let id = store.add(&account).await.unwrap();
     store.close().await;
     // to this machine, the database's clock is 40 days ahead: statements find this `now()` first
-    sqlx::any::install_default_drivers();
-    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
-    for statement in [
+    let statements = [
         "CREATE SCHEMA ahead",
         "CREATE FUNCTION ahead.now() RETURNS timestamptz LANGUAGE sql AS \
          $$ SELECT pg_catalog.now() + interval '40 days' $$",
         "ALTER ROLE ekiden SET search_path = public, ahead, pg_catalog",
-    ] {
-        sqlx::query(statement).execute(&pool).await.unwrap();
-    }
-    pool.close().await;
+    ];
+    execute(&address, &statements).await;
     let folder = tempfile::tempdir().unwrap();
     let relay = sync(folder.path(), Some(&address)).await;
     let ahead = relay.now().duration_since(jiff::Timestamp::now()).as_secs();
@@ -251,16 +253,12 @@ async fn a_database_that_is_slow_settles_all_usage_in_batches() {
     let address = postgres.address();
     Store::at(&address).await.unwrap().close().await;
     // 10 s for all totals, where one statement has 5 s
-    sqlx::any::install_default_drivers();
-    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
-    for statement in [
+    let statements = [
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$",
         "CREATE TRIGGER slow BEFORE INSERT ON traffic FOR EACH ROW EXECUTE FUNCTION slow()",
-    ] {
-        sqlx::query(statement).execute(&pool).await.unwrap();
-    }
-    pool.close().await;
+    ];
+    execute(&address, &statements).await;
     let folder = tempfile::tempdir().unwrap();
     let relay = sync(folder.path(), Some(&address)).await;
     for n in 1..=1000 {

@@ -2,10 +2,10 @@
 
 use crate::books::kills::{BEFORE, Kills, Looks};
 use crate::faults::{Fault, Kind};
-use crate::laws::Window;
+use crate::laws::{DOORS, Door, Window};
 use crate::ledger::Ledger;
 use crate::origin::{AlertReceiver, Names};
-use crate::relays::{NAMES_OF_ACCOUNTS, Relays, tunnel_is_up};
+use crate::relays::{Relays, tunnel_is_up};
 use ekiden_testkit::{Home, Postgres, wait_for};
 use rustix::process::Signal;
 use std::fs;
@@ -212,6 +212,6 @@ fn kill_near(
     let found = relays.journaled()?;
     let (counted, between) = (relays.counted()?, at.saturating_sub(looked));
     let looks = Looks { at, between, earlier, last, left, found, counted };
-    happened.books().on_kill(&NAMES_OF_ACCOUNTS, looks);
+    happened.books().on_kill(&DOORS.map(Door::name), looks);
     Ok(at)
 }

@@ -23,16 +23,6 @@ pub(crate) const PORT: u16 = 3128;
 pub(crate) const NAMES: u16 = 5_353;
 /// The client that the proxy names, which an account has.
 pub(crate) const CLAIMED: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
-/// Every account, in the order in which they are added.
-pub(crate) const NAMES_OF_ACCOUNTS: [&str; DOORS.len()] = {
-    let mut names = [""; DOORS.len()];
-    let mut nth = 0;
-    while nth < names.len() {
-        names[nth] = DOORS[nth].name();
-        nth += 1;
-    }
-    names
-};
 /// Where the emulator's machines have their addresses.
 const ADDRESSES: &str = "100.64.0.0/10";
 /// Rates of the tunnel, each way.
@@ -238,12 +228,12 @@ impl Relays {
     /// What the near relay's process counted of each account since it began.
     pub(crate) fn counted(&self) -> io::Result<Sums> {
         let status = self.near.home.status().ok_or_else(|| io::Error::other("no status"))?;
-        kills::counted(&status, &NAMES_OF_ACCOUNTS)
+        kills::counted(&status, &DOORS.map(Door::name))
     }
 
     /// What its journal holds of each account.
     pub(crate) fn journaled(&self) -> io::Result<Sums> {
-        kills::journaled(&self.near.home.path().join("state"), NAMES_OF_ACCOUNTS.len())
+        kills::journaled(&self.near.home.path().join("state"), DOORS.len())
     }
 
     /// What each account used, as `ekiden account usage` says: name, bytes up and down.

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Bytes an hour that resident memory may grow by: pages that an allocator keeps, with little of each in use. It gives
 /// back where these come to a quarter.
 const RESIDENT: f64 = 16e6;
-/// Bytes an hour that the memory in use may grow by, beyond what the fit can tell.
+/// Bytes an hour that the memory in use may grow by.
 const IN_USE: f64 = 4e6;
 /// Descriptors an hour. Connections come and go by tens.
 const DESCRIPTORS: f64 = 32.0;

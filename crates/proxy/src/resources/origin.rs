@@ -40,8 +40,8 @@ pub(crate) struct Origin {
 
 /// A server that closes idle connections does not after so short a while.
 const JUST_USED: Span = Span::from_secs(1);
-/// How much sooner than the server this relay gives a connection up: a request may be on its way when the server closes.
-const AHEAD: Span = Span::from_secs(1);
+/// Seconds by which this relay gives a connection up before the server does: a request may be on its way then.
+const AHEAD: u32 = 1;
 
 impl Origin {
     /// Its pool key after a request of this client and account.
@@ -61,12 +61,10 @@ impl Origin {
 
     /// For how much longer it may be kept, of `limit` since it became idle.
     pub(crate) fn left(&self, limit: Span) -> Span {
-        let said = self.kept_for.map_or(limit, |seconds| {
-            let said = Span::from_secs(seconds.into());
-            Span::from_nanos(said.as_nanos().saturating_sub(AHEAD.as_nanos()))
+        let limit = self.kept_for.map_or(limit, |seconds| {
+            limit.min(Span::from_secs(seconds.saturating_sub(AHEAD).into()))
         });
-        let idle = clock::now().since(self.idle_since);
-        Span::from_nanos(limit.min(said).as_nanos().saturating_sub(idle.as_nanos()))
+        (self.idle_since + limit).since(clock::now())
     }
 
     /// Whether a request may take it that must not be sent twice (RFC 9110 §9.2.2): the server might close it just

@@ -221,26 +221,17 @@ impl Session {
         let upstream = (upstream, answer.is_some());
         let ended =
             relay(client, upstream, early, limits, registration, share.as_ref(), budget).await;
-        entry.cut_by = match &ended {
-            RelayEnd::Closed => registration.entry.evicted.load(Relaxed).then_some(CutBy::Relay),
-            RelayEnd::Expired(_) => Some(CutBy::Relay),
-            RelayEnd::Reset(_, error) if error.kind() == io::ErrorKind::QuotaExceeded => {
-                Some(CutBy::Relay)
-            }
-            RelayEnd::Reset(Side::Client, _) => Some(CutBy::Client),
-            RelayEnd::Reset(Side::Upstream, _) => Some(CutBy::Destination),
-        };
-        let result = match &ended {
+        let (cut_by, result) = match &ended {
             RelayEnd::Closed | RelayEnd::Reset(..) if registration.entry.evicted.load(Relaxed) => {
-                "silent, and closed to make room".to_owned()
+                (Some(CutBy::Relay), "silent, and closed to make room".to_owned())
             }
-            RelayEnd::Closed => "closed".to_owned(),
+            RelayEnd::Closed => (None, "closed".to_owned()),
             RelayEnd::Reset(_, error) if error.kind() == io::ErrorKind::QuotaExceeded => {
-                error.to_string()
+                (Some(CutBy::Relay), error.to_string())
             }
             RelayEnd::Reset(Side::Client, error) => {
                 self.trace_error("client_reset");
-                format!("the client's connection broke: {error}")
+                (Some(CutBy::Client), format!("the client's connection broke: {error}"))
             }
             RelayEnd::Reset(Side::Upstream, error) => {
                 self.trace_error("upstream_reset");
@@ -255,13 +246,16 @@ impl Session {
                 }
                 let reported = answer.and_then(|answer| answer.failure());
                 let why = reported.map_or_else(|| error.to_string(), |failure| failure.text);
-                format!("the destination's connection broke: {why}")
+                (Some(CutBy::Destination), format!("the destination's connection broke: {why}"))
             }
-            RelayEnd::Expired(Expired::Idle) => format!("silent for {}", limits.idle),
+            RelayEnd::Expired(Expired::Idle) => {
+                (Some(CutBy::Relay), format!("silent for {}", limits.idle))
+            }
             RelayEnd::Expired(Expired::HalfClosed) => {
-                format!("half-closed and silent for {}", limits.half_closed)
+                (Some(CutBy::Relay), format!("half-closed and silent for {}", limits.half_closed))
             }
         };
+        entry.cut_by = cut_by;
         self.log(&entry, &result);
     }
 }

@@ -1,5 +1,5 @@
 //! Which requests share a connection, in which order they are answered, and who hears of an end.
-use crate::common::wire::{Origin, Relay, field, get, ok, request};
+use crate::common::wire::{Origin, Relay, Wire, field, get, ok, request};
 use ekiden_model::units::Span;
 
 /// A relay that keeps connections to origins for a moment.
@@ -67,8 +67,8 @@ fn pipelined_requests_are_answered_in_order() {
     }
 }
 
-/// A client and a relay with one kept connection to the origin, which the origin has closed.
-fn with_stale_connection(relay: &Relay, origin: &Origin) -> crate::common::wire::Wire {
+/// A client, and the kept connection to the origin on which this answered its request.
+fn kept(relay: &Relay, origin: &Origin) -> (Wire, Wire) {
     let mut client = relay.client();
     client.send(get(origin, "/", ""));
     let mut server = origin.accept();
@@ -76,14 +76,14 @@ fn with_stale_connection(relay: &Relay, origin: &Origin) -> crate::common::wire:
     server.send(ok("x"));
     client.head();
     client.exactly(1);
-    drop(server);
-    client
+    (client, server)
 }
 
 #[test]
 fn a_closed_kept_connection_is_replaced() {
     let (relay, origin) = (Relay::new(), Origin::new());
-    let mut client = with_stale_connection(&relay, &origin);
+    let (mut client, server) = kept(&relay, &origin);
+    drop(server);
     client.send(request("POST", &origin, "/again", "Content-Length: 2\r\n") + "hi");
     // the close was seen before the request came: nothing was sent in vain
     let mut server = origin.accept();
@@ -94,19 +94,9 @@ fn a_closed_kept_connection_is_replaced() {
 }
 
 /// The origin reads the second request on the kept connection, and closes.
-fn closes_on_second(
-    method: &str,
-    fields: &str,
-    body: &str,
-) -> (Relay, Origin, crate::common::wire::Wire) {
+fn closes_on_second(method: &str, fields: &str, body: &str) -> (Relay, Origin, Wire) {
     let (relay, origin) = (Relay::new(), Origin::new());
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
-    server.send(ok("x"));
-    client.head();
-    client.exactly(1);
+    let (mut client, mut server) = kept(&relay, &origin);
     client.send(request(method, &origin, "/second", fields) + body);
     server.head();
     drop(server);
@@ -143,13 +133,7 @@ fn a_request_that_must_not_be_sent_twice_takes_no_connection_that_was_idle_for_a
         ("PUT", "Content-Length: 2\r\n", "hi", true),
     ] {
         let (relay, origin) = (Relay::new(), Origin::new());
-        let mut client = relay.client();
-        client.send(get(&origin, "/", ""));
-        let mut server = origin.accept();
-        server.head();
-        server.send(ok("x"));
-        client.head();
-        client.exactly(1);
+        let (mut client, server) = kept(&relay, &origin);
         std::thread::sleep(std::time::Duration::from_millis(1_100));
         client.send(request(method, &origin, "/second", fields) + body);
         let mut second = if fresh { origin.accept() } else { server };
@@ -253,13 +237,7 @@ fn idle_time_between_requests_does_not_count_as_silence() {
         }),
         Origin::new(),
     );
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
-    server.send(ok("x"));
-    client.head();
-    client.exactly(1);
+    let (mut client, mut server) = kept(&relay, &origin);
     std::thread::sleep(std::time::Duration::from_millis(3100));
     client.send(get(&origin, "/", ""));
     server.head();
