@@ -317,8 +317,12 @@ impl Stage {
             holds: false,
             failures,
             command: format!(
-                "make soak HOURS={} SEED={} ARGS=\"--every '{}' --rate '{}'\"",
-                arguments.hours, arguments.seed, arguments.every, arguments.rate
+                "make soak HOURS={} SEED={} ARGS=\"--every '{}' --rate '{}'{}\"",
+                arguments.hours,
+                arguments.seed,
+                arguments.every,
+                arguments.rate,
+                arguments.at_least.map_or(String::new(), |rate| format!(" --at-least '{rate}'"))
             ),
             machine,
             version: String::new(),

@@ -107,9 +107,11 @@ impl Watch {
         };
         let in_use = self.in_use.iter().filter(|(at, pid, _)| fitted(*at, *pid));
         let in_use = in_use.map(|(at, _, bytes)| (at.as_secs_f64(), *bytes as f64)).collect();
+        // a long run whose samples are missing is judged, and does not hold
+        let long = to.saturating_sub(warm).as_secs_f64() >= JUDGED;
         let quantity = |quantity, slack, points: Vec<(f64, f64)>| {
             let slope = Slope::fit(&points);
-            let judged = slope.is_some_and(|slope| slope.seconds >= JUDGED);
+            let judged = slope.map_or(long, |slope| slope.seconds >= JUDGED);
             let values = || points.iter().map(|(_, value)| *value);
             Growth {
                 relay: self.relay,
@@ -119,7 +121,7 @@ impl Watch {
                 slope,
                 slack,
                 judged,
-                holds: slope.is_some_and(|slope| !judged || !slope.grows(slack)),
+                holds: !judged || slope.is_some_and(|slope| !slope.grows(slack)),
             }
         };
         [
