@@ -28,7 +28,7 @@ RESULTS := experiments/results
 run: quick
 	exec target/quick/ekiden serve $(ARGS)
 
-# without the laboratory, PostgreSQL and [acme], and without the minutes that a release's optimiser takes
+# without the laboratory, PostgreSQL, [acme], [wireguard] and mail, and without the minutes that a release's optimiser takes
 quick: toolchain
 	$(CARGO) build --profile quick --package ekiden --no-default-features --features api,bpf,cache,dashboard,tui,zones
 

@@ -120,7 +120,7 @@ pub(super) async fn change(
 
 /// Remove an account
 ///
-/// Its connections end within 2 s; its recorded usage stays.
+/// Its connections end within a second; its recorded usage stays.
 #[utoipa::path(delete, path = "/api/v1/accounts/{name}", tag = "accounts", operation_id = "remove_account",
     params(("name" = String, Path, description = "The account's name", min_length = 1, max_length = 63, example = "tanaka")),
     responses(

@@ -223,12 +223,12 @@ pub(super) static FAMILIES: &[Family] = &[
     // the cache
     gauge("cache_memory", &[], "In use by the HTTP cache", |s, to| to.maybe(&[], s.cache.map(|c| c.memory))).bytes(),
     gauge("cache_entries", &[], "Entries in memory", |s, to| to.maybe(&[], s.cache.map(|c| c.entries))),
-    counter("cache_requests", &["result"], "Requests by what the cache did: hit, miss, bypassed", |s, to| {
-        to.maybe(&["hit"], s.cache.map(|c| c.hits));
-        to.maybe(&["miss"], s.cache.map(|c| c.misses));
-        to.maybe(&["bypassed"], s.cache.map(|c| c.bypassed));
-    }),
+    counter("cache_requests", &["result"], "Requests by what the cache did: hit, miss, bypassed", |s, to| s.cache.iter().for_each(|c| {
+        [("hit", c.hits), ("miss", c.misses), ("bypassed", c.bypassed)].into_iter().for_each(|(result, n)| to.of(&[result], n));
+    })),
     counter("cache_sent", &[], "Bodies sent from it", |s, to| to.maybe(&[], s.cache.map(|c| c.bytes))).bytes(),
+    counter("cache_disk_late", &[], "Lookups that its disk did not answer in time", |s, to| to.maybe(&[], s.cache.map(|c| c.disk_late))),
+    gauge("cache_disk_paused", &[], "1 while lookups leave its disk alone, because several in a row had no answer", |s, to| to.maybe(&[], s.cache.map(|c| u64::from(c.disk_paused)))),
     // certificates
     gauge("acme_expires", &[], "Time until the ordered certificate ends, negative once it has ended; absent where there is none", |s, to| to.maybe(&[], s.acme.as_ref().and_then(|a| a.expires_in_seconds))).seconds(),
     gauge("acme_failures", &[], "Failed orders in a row; absent where no certificate is ordered", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| u64::from(a.failures)))),

@@ -66,7 +66,7 @@ pub(crate) enum AccountCommand {
         #[command(flatten)]
         config: AccountConfig,
     },
-    /// Remove an account; its connections end within 2 s and its recorded usage stays
+    /// Remove an account; its connections end within a second and its recorded usage stays
     #[command(
         after_help = "Example:\n  ekiden account remove tanaka\n\nTo keep the account and reject its clients: ekiden account set tanaka --disable"
     )]

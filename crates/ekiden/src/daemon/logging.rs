@@ -89,7 +89,7 @@ impl LogLevel {
 fn filter(level: &str) -> Targets {
     let asked = std::env::var("EKIDEN_LOG").ok().filter(|text| !text.is_empty());
     let asked = asked.and_then(|text| match text.parse() {
-        Ok(levels) => Some(levels),
+        Ok(levels) => Some(without_requests(levels)),
         Err(error) => {
             warn(&format!(
                 "EKIDEN_LOG has no effect: {error}; write it like debug, or warn,ekiden_proxy=trace\n"
@@ -100,12 +100,19 @@ fn filter(level: &str) -> Targets {
     asked.unwrap_or_else(|| plain(level))
 }
 
+/// HTTP/2's library writes paths and authorities of requests that it refuses, with queries and passwords: it does so
+/// only where it is named.
+fn without_requests(levels: Targets) -> Targets {
+    let is_named = |(target, _): (&str, _)| target == "h2" || target.starts_with("h2::");
+    if levels.iter().any(is_named) { levels } else { levels.with_target("h2", LevelFilter::ERROR) }
+}
+
 /// Libraries' own chatter belongs to trace.
 fn plain(level: &str) -> Targets {
     let level = level.parse().unwrap_or(LevelFilter::INFO);
     let all = Targets::new().with_default(level);
     if level == LevelFilter::TRACE {
-        return all;
+        return without_requests(all);
     }
     // `foyer` are all of that name
     let quiet = [("hyper", LevelFilter::WARN), ("foyer", LevelFilter::WARN)];
@@ -123,6 +130,18 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::sync::Arc;
+
+    #[test]
+    fn requests_that_http_2_refuses_are_logged_only_where_its_library_is_named() {
+        let shows = |levels: &Targets| levels.would_enable("h2::server", &Level::DEBUG);
+        for level in ["error", "info", "debug", "trace"] {
+            assert!(!shows(&plain(level)), "{level}");
+        }
+        for (asked, is_shown) in [("debug", false), ("trace,hyper=info", false), ("h2=debug", true)]
+        {
+            assert_eq!(shows(&without_requests(asked.parse().unwrap())), is_shown, "{asked}");
+        }
+    }
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);

@@ -125,6 +125,7 @@ fn test_names_state_behaviour() {
         for line in text.lines().map(str::trim) {
             if line.starts_with("#[") {
                 is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+                is_ignored |= line.starts_with("#[ignore");
                 continue;
             }
             let function = line.trim_start_matches("async ").strip_prefix("fn ");
@@ -191,10 +192,11 @@ fn tests_of(path: &Path, text: &str) -> Vec<(String, BTreeSet<String>)> {
     let lines = || text.lines().map(str::trim);
     let modules = lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(" {"));
     within.extend(modules.map(str::to_owned));
-    let (mut is_test, mut found) = (false, Vec::new());
+    let (mut is_test, mut is_ignored, mut found) = (false, false, Vec::new());
     for line in lines() {
         if line.starts_with("#[") {
             is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            is_ignored |= line.starts_with("#[ignore");
             continue;
         }
         // programs with a harness of their own list them: ("name", name),
@@ -205,11 +207,12 @@ fn tests_of(path: &Path, text: &str) -> Vec<(String, BTreeSet<String>)> {
             found.push((name.to_owned(), within.clone()));
         }
         let function = line.trim_start_matches("async ").strip_prefix("fn ");
-        if let Some((name, _)) = function.filter(|_| is_test).and_then(|name| name.split_once('('))
+        if let Some((name, _)) =
+            function.filter(|_| is_test && !is_ignored).and_then(|name| name.split_once('('))
         {
             found.push((name.to_owned(), within.clone()));
         }
-        is_test = false;
+        (is_test, is_ignored) = (false, false);
     }
     found
 }

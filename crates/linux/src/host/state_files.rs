@@ -136,6 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_exists_keeps_its_mode_and_may_be_a_link() {
+        let folder = tempdir().unwrap();
+        let (own, link) = (folder.path().join("own"), folder.path().join("link"));
+        fs::DirBuilder::new().mode(0o755).create(&own).unwrap();
+        let before = fs::metadata(&own).unwrap().mode();
+        symlink(&own, &link).unwrap();
+        make_folder(&own).unwrap();
+        make_folder(&link).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode(), before);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
     fn no_link_leads_a_write_elsewhere() {
         let folder = tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);

@@ -134,6 +134,6 @@ impl Client {
             self.share = self.config.shared.quotas.admit_known(&account.name, None).ok();
         }
         let share = self.share.as_ref();
-        share.is_some_and(|share| bytes == 0 || share.datagram(direction, bytes) == Some(true))
+        share.is_some_and(|share| share.datagram(direction, bytes) == Some(true))
     }
 }

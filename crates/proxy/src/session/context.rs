@@ -239,7 +239,19 @@ impl Session {
     /// Sends the relay's last answer and closes.
     pub(crate) async fn send_and_close(&self, bytes: &[u8]) {
         if self.answer(bytes).await.is_ok() {
-            close_gently(&self.client).await;
+            self.close_gently().await;
+        }
+    }
+
+    /// After the last answer. What the client still sends is discarded, and counts.
+    pub(crate) async fn close_gently(&self) {
+        close_gently(&self.client, self.share().as_deref()).await;
+    }
+
+    /// Counts bytes that have moved: of no use, or around what was waited for.
+    pub(crate) fn count_moved(&self, direction: Direction, bytes: usize) {
+        if let Some(share) = self.share().filter(|_| bytes > 0) {
+            share.charge_later(direction, bytes);
         }
     }
 

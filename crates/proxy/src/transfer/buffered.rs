@@ -1,8 +1,10 @@
 //! A stream with the bytes that were read but not used yet.
 
+use crate::policy::quota::AccountConnection;
 use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
+use ekiden_model::resources::quota::Direction;
 use std::io;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -94,11 +96,23 @@ impl BufferedStream {
     }
 }
 
-pub(crate) async fn write_all(stream: &End, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn write_all(stream: &End, bytes: &[u8]) -> io::Result<()> {
+    write_and_tell(stream, bytes, |_| {}).await
+}
+
+/// The same; `tell` hears of each part that the stream has taken.
+pub(crate) async fn write_and_tell(
+    stream: &End,
+    mut bytes: &[u8],
+    tell: impl Fn(usize),
+) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => bytes = &bytes[n..],
+            Ok(n) => {
+                tell(n);
+                bytes = &bytes[n..];
+            }
             Err(error) if is_transient(&error) => stream.writable().await?,
             Err(error) => return Err(error),
         }
@@ -107,8 +121,8 @@ pub(crate) async fn write_all(stream: &End, mut bytes: &[u8]) -> io::Result<()> 
 }
 
 /// After the last answer, reads and discards what the client still sends, so that a reset does not destroy the answer
-/// (RFC 9112 §9.6). A client that is uploading may see it only at the end.
-pub(crate) async fn close_gently(stream: &End) {
+/// (RFC 9112 §9.6). A client that is uploading may see it only at the end. An account pays for what is read.
+pub(crate) async fn close_gently(stream: &End, mut payer: Option<&AccountConnection>) {
     const SILENCE: Duration = Duration::from_secs(2);
     const LONGEST: Duration = Duration::from_secs(30);
     stream.finish();
@@ -117,7 +131,15 @@ pub(crate) async fn close_gently(stream: &End) {
             match with_scratch(|scratch| stream.try_read(scratch)) {
                 Ok(0) => return,
                 Err(error) if !is_transient(&error) => return,
-                Ok(_) | Err(_) => {}
+                Ok(n) => {
+                    // one that has nothing left may still read the answer
+                    if let Some(account) = payer
+                        && account.pass(Direction::Up, n).await.is_err()
+                    {
+                        payer = None;
+                    }
+                }
+                Err(_) => {}
             }
         }
     };

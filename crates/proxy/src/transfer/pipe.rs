@@ -4,8 +4,10 @@
 //! connection does: a direction by itself, by a close, which is a reset where bytes were not read, or by a reset.
 
 use crate::observe::leg_stats::TlsLeg;
+use crate::policy::quota::Framing;
 use bytes::{Buf as _, BytesMut};
 use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::quota::Direction;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
@@ -23,6 +25,8 @@ pub(crate) const PIPE: usize = 2 * MOST;
 pub(crate) struct Pipe {
     both: Arc<Mutex<[Side; 2]>>,
     nth: usize,
+    /// What counts bytes that this end never read.
+    framing: Option<Arc<Framing>>,
 }
 
 /// What an end has of the connection.
@@ -83,7 +87,15 @@ impl Pipe {
     /// Both ends of a new one.
     pub(crate) fn pair() -> (Self, Self) {
         let both = Arc::new(Mutex::new([Side::default(), Side::default()]));
-        (Self { both: Arc::clone(&both), nth: 0 }, Self { both, nth: 1 })
+        let other = Self { both: Arc::clone(&both), nth: 1, framing: None };
+        (Self { both, nth: 0, framing: None }, other)
+    }
+
+    /// What this end has not read when it is closed counts there, as from a client.
+    #[must_use]
+    pub(crate) fn counting(mut self, framing: &Arc<Framing>) -> Self {
+        self.framing = Some(Arc::clone(framing));
+        self
     }
 
     /// This end, and the other one.
@@ -230,6 +242,9 @@ impl Drop for Pipe {
             other.ended = true;
             if !own.came.is_empty() {
                 other.broken = true;
+            }
+            if let Some(framing) = &self.framing {
+                framing.add(Direction::Up, own.came.len());
             }
             other.wake_all();
         });

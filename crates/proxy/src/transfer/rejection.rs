@@ -85,7 +85,7 @@ async fn send(stream: &End, name: &str, rejection: &Rejection) -> io::Result<()>
         Ok(())
     };
     tokio::time::timeout(FIRST_BYTES, answering).await.unwrap_or(Ok(()))?;
-    close_gently(stream).await;
+    close_gently(stream, None).await;
     Ok(())
 }
 

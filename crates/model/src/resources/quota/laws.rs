@@ -212,8 +212,13 @@ impl World {
             Do::Datagram(at, direction, bytes) if at < self.flows.len() => {
                 let flow = self.flows[at].flow;
                 let passed = self.quota.datagram(now, flow, direction, Bytes::new(bytes));
-                if passed == Some(true) {
-                    self.used(at, direction, bytes)?;
+                match passed {
+                    Some(DatagramAnswer::Pass) => self.used(at, direction, bytes)?,
+                    Some(DatagramAnswer::UsesUp(last)) => {
+                        prop_assert!(last < Bytes::new(bytes));
+                        self.used(at, direction, last.as_u64())?;
+                    }
+                    Some(DatagramAnswer::Drop) | None => {}
                 }
             }
             Do::Rest(at, direction) if at < self.flows.len() => {

@@ -119,6 +119,12 @@ impl Side {
         }
     }
 
+    pub(super) fn charge(&mut self, now: Time, bytes: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.charge(now, bytes);
+        }
+    }
+
     pub(super) fn settle(&mut self, now: Time, lent: u64, used: u64) {
         if let Some(bucket) = &mut self.bucket {
             bucket.settle(now, lent, used);

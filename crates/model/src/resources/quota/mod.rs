@@ -35,6 +35,7 @@ mod bucket;
 mod cases;
 #[cfg(test)]
 mod charge_laws;
+mod datagrams;
 #[cfg(test)]
 mod late_laws;
 #[cfg(test)]
@@ -53,6 +54,7 @@ use bucket::Bucket;
 use member::{ALL, AccountState, Conn, Lane, LanePosition, Side, State, connect_rate, connects};
 use spending::Spending;
 
+pub use datagrams::DatagramAnswer;
 pub use limits::{Allowance, Config, Direction, ExceededAction, Limits, Refused};
 pub use report::{AccountSnapshot, QuotaWait, Snapshot};
 

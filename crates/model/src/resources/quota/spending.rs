@@ -50,6 +50,11 @@ impl Spending {
         if self.spent { u64::MAX } else { self.left().as_u64() }
     }
 
+    /// Bytes behind which nothing comes: the period's last, where no more may be granted.
+    pub(super) const fn last(&self) -> u64 {
+        if self.spent || self.more { 0 } else { self.left().as_u64() }
+    }
+
     pub(super) const fn left(&self) -> Bytes {
         Bytes::new(self.plan.bytes.as_u64().saturating_sub(self.taken))
     }

@@ -13,7 +13,7 @@ const FRACTION: u32 = 20;
 const AWAY: u64 = 4;
 
 /// The cost of bytes for an account of this weight.
-fn cost(bytes: u64, weight: u32) -> u128 {
+pub(super) fn cost(bytes: u64, weight: u32) -> u128 {
     (u128::from(bytes) << FRACTION) / u128::from(weight.max(1))
 }
 
@@ -23,40 +23,6 @@ fn earliest(served: u128, turn: u64, weight: u32) -> u128 {
 }
 
 impl Quota {
-    /// Whether a datagram may pass now, used at once; none above the burst does. `None`: it is
-    /// over.
-    pub fn datagram(
-        &mut self,
-        now: Time,
-        flow: Flow,
-        direction: Direction,
-        bytes: Bytes,
-    ) -> Option<bool> {
-        let (nth, bytes) = (direction as usize, bytes.as_u64());
-        let conn = self.flows.get_mut(flow.0)?;
-        let at = conn.account;
-        let member = self.accounts.get_mut(at).filter(|member| !member.is_over())?;
-        let weight = member.limits.weight;
-        let (lane, relay) = (&mut member.lanes[nth], &mut self.relay[nth]);
-        let own = &mut conn.sides[nth];
-        let left = member.spending.as_ref().map_or(u64::MAX, Spending::available);
-        let there = [own.available(now), lane.bucket.available(now), relay.available(now), left];
-        // beside connections of its own account, and beside other accounts
-        let in_turn = lane.place == LanePosition::Out || lane.stock >= bytes;
-        let ahead = self.served[nth] + cost(relay.turn(), weight);
-        let in_share = self.turns[nth].is_empty() || lane.start <= ahead;
-        if !in_turn || !in_share || there.iter().any(|there| *there < bytes) {
-            return Some(false);
-        }
-        let loan = self.lend(flow.0, nth, bytes)?;
-        if let Some(member) = self.accounts.get_mut(at) {
-            let lane = &mut member.lanes[nth];
-            lane.stock = lane.stock.saturating_sub(bytes);
-        }
-        self.settle(now, flow.0, nth, bytes, loan, bytes);
-        Some(true)
-    }
-
     /// A flow that is idle wants something.
     pub(super) fn queue(&mut self, now: Time, flow: Handle, nth: usize, want: u64) {
         let Some(conn) = self.flows.get_mut(flow) else { return };
@@ -207,7 +173,7 @@ impl Quota {
     }
 
     /// Takes bytes off all levels, and lets the account's next turn begin later by them.
-    fn lend(&mut self, flow: Handle, nth: usize, bytes: u64) -> Option<Loan> {
+    pub(super) fn lend(&mut self, flow: Handle, nth: usize, bytes: u64) -> Option<Loan> {
         let conn = self.flows.get_mut(flow)?;
         let at = conn.account;
         conn.sides[nth].lend(bytes);

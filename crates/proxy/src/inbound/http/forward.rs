@@ -20,7 +20,7 @@ use crate::policy::accounts::read_basic;
 use crate::policy::quota::NotAdmitted;
 use crate::resources::{HeldMemory, watch};
 use crate::session::{LogEntry, OpenTunnel, Session, within};
-use crate::transfer::buffered::{BufferedStream, FIRST_READ, close_gently};
+use crate::transfer::buffered::{BufferedStream, FIRST_READ};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
@@ -55,7 +55,11 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
         };
         match Box::pin(one(session, &mut incoming, held)).await {
             NextStep::Tunnel(tunnel) => return Some(tunnel),
-            NextStep::Close => return None,
+            NextStep::Close => {
+                // perhaps the body of a request that was refused
+                session.count_moved(Direction::Up, incoming.bytes().len());
+                return None;
+            }
             NextStep::Request => {}
         }
         session.set_idle();
@@ -415,7 +419,7 @@ fn broke_off(session: &Session, entry: &mut LogEntry, broken: &Broken) -> NextSt
 }
 
 async fn end(session: &Session) -> NextStep {
-    close_gently(&session.client).await;
+    session.close_gently().await;
     NextStep::Close
 }
 

@@ -117,6 +117,7 @@ fn begin_stream(
     framing: &Arc<Framing>,
 ) -> Result<Pipe, String> {
     let (outside, inside) = Pipe::pair();
+    let outside = outside.counting(framing);
     begin(session, name, framing, End::Pipe(Arc::new(outside)))?;
     Ok(inside)
 }

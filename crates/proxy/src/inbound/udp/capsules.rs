@@ -19,7 +19,7 @@ use crate::resources::DescriptorReserve;
 use crate::session::{LogEntry, Session, within};
 use crate::transfer::backlog::Backlog;
 use crate::transfer::budget::ReservedMemory;
-use crate::transfer::buffered::{BufferedStream, close_gently};
+use crate::transfer::buffered::BufferedStream;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use crate::wire::http::capsule::{BadCapsule, CapsuleReader, HEAD, UdpPayload, write_head};
@@ -39,6 +39,8 @@ pub(crate) struct CapsuleFlow<'a> {
     reader: CapsuleReader,
     /// For a payload that arrives in parts.
     partial: Option<ReservedMemory>,
+    /// Bytes that came besides payloads, and do not count yet.
+    around: usize,
     backlog: Backlog,
     tally: UdpTally,
     _place: DescriptorReserve,
@@ -88,7 +90,8 @@ impl<'a> CapsuleFlow<'a> {
         session.registration.set_route(&route.why);
         let backlog = Backlog::new(session.config.shared.transfer.clone());
         let (reader, partial) = (CapsuleReader::default(), None);
-        Ok(Self { session, to, way, reader, partial, backlog, tally, _place: place })
+        let around = 0;
+        Ok(Self { session, to, way, reader, partial, around, backlog, tally, _place: place })
     }
 
     /// Relays until the stream ends, it was silent for `udp.idle`, or the account has nothing left. `early`: what the
@@ -103,6 +106,7 @@ impl<'a> CapsuleFlow<'a> {
             }
             Err(end) => end,
         };
+        self.count_around();
         let (client, registration) = (&self.session.client, &self.session.registration);
         registration.set_state(ConnectionState::Closing);
         let (why, malformed) = match &end {
@@ -121,11 +125,11 @@ impl<'a> CapsuleFlow<'a> {
         }
         self.session.log(entry, &self.tally.in_words(&why));
         let whole = !malformed && within(LAST_WORD, self.backlog.drain(client)).await.is_ok();
-        let client = client.clone();
+        let (client, session) = (client.clone(), self.session);
         // the destination's socket is closed before the client is waited for
         drop(self);
         if whole {
-            close_gently(&client).await;
+            session.close_gently().await;
         } else {
             client.abort(&why);
         }
@@ -177,6 +181,7 @@ impl<'a> CapsuleFlow<'a> {
     /// Forwards the datagrams in these bytes; returns whether there were any.
     fn read(&mut self, mut bytes: &[u8]) -> Result<bool, FlowEnd> {
         let mut moved = false;
+        self.around += bytes.len();
         // apart, because its payloads are sent
         let mut reader = std::mem::take(&mut self.reader);
         let session = self.session;
@@ -190,6 +195,7 @@ impl<'a> CapsuleFlow<'a> {
             match reader.read(&mut bytes, hold) {
                 Ok(Some(UdpPayload::Whole(payload))) => {
                     moved = true;
+                    self.around = self.around.saturating_sub(payload.len());
                     if let Err(end) = self.forward(payload) {
                         break Err(end);
                     }
@@ -205,9 +211,15 @@ impl<'a> CapsuleFlow<'a> {
         };
         if !reader.is_holding() {
             self.partial = None;
+            self.count_around();
         }
         self.reader = reader;
         end
+    }
+
+    /// Counts heads of capsules, and what is skipped.
+    fn count_around(&mut self) {
+        self.session.count_moved(Direction::Up, std::mem::take(&mut self.around));
     }
 
     fn forward(&mut self, payload: &[u8]) -> Result<(), FlowEnd> {
@@ -255,6 +267,7 @@ impl<'a> CapsuleFlow<'a> {
         }
         let mut head = Vec::with_capacity(HEAD);
         write_head(&mut head, payload.len());
+        self.session.count_moved(Direction::Down, head.len());
         self.backlog.send(&self.session.client, room, (&head, payload))?;
         self.tally.down();
         self.session.registration.moved(clock::now(), 0, payload.len() as u64, 0);

@@ -5,6 +5,7 @@ use super::{GAVE_WAY, drop_datagram, no_association, wait, within_limits_or_over
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
+use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol, Registration};
 use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
@@ -127,7 +128,12 @@ impl ForwardFlow {
             }
             Err(failure) => {
                 registration.count(&failure);
-                entry.write(&log, &registration, &failure.text);
+                // each datagram of a client that gets no flow comes here, and its address may be forged
+                static LOGGED: LogThrottle = LogThrottle::new();
+                if LOGGED.is_due() {
+                    let more = "; the status counts all, and this log says it every ten seconds";
+                    entry.write(&log, &registration, &format!("{}{more}", failure.text));
+                }
                 None
             }
         }

@@ -29,8 +29,7 @@ use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::quota::AccountConnection;
 use crate::resources::DescriptorReserve;
 use crate::session::{LogEntry, Session};
-use crate::transfer::buffered::{BufferedStream, close_gently};
-use crate::transfer::end::End;
+use crate::transfer::buffered::BufferedStream;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use crate::wire::socks::{self, Reply};
@@ -51,7 +50,12 @@ struct Association<'a> {
     client: Option<SocketAddr>,
     way: DatagramPaths,
     tally: UdpTally,
+    /// Bytes that came on the TCP connection.
+    discarded: usize,
 }
+
+/// Bytes that the TCP connection of an association may bring. They have no meaning (RFC 1928 §7).
+const MOST_DISCARDED: usize = 64 * 1024;
 
 pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let mut entry = session.new_entry(Protocol::Udp);
@@ -67,12 +71,13 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     }
     session.registration.set_state(ConnectionState::Relaying);
     // bytes on the TCP connection have no meaning from now on
+    session.count_moved(Direction::Up, incoming.bytes().len());
     drop(incoming);
     let why = association.run().await;
     session.log(&entry, &association.tally.in_words(&why));
     session.registration.set_state(ConnectionState::Closing);
     drop(association);
-    close_gently(&session.client).await;
+    session.close_gently().await;
 }
 
 async fn refuse(session: &Session, mut entry: LogEntry, failure: &Failure) {
@@ -105,7 +110,7 @@ impl<'a> Association<'a> {
         };
         let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
         let way = paths(session);
-        let association = Self { session, port, client: None, way, tally };
+        let association = Self { session, port, client: None, way, tally, discarded: 0 };
         Ok((association, bound, place))
     }
 
@@ -123,7 +128,7 @@ impl<'a> Association<'a> {
                 return format!("silent for {idle}");
             }
             let turn = tokio::select! {
-                ended = until_closed(&self.session.client) => Turn::Ended(ended),
+                ended = until_closed(self.session, &mut self.discarded) => Turn::Ended(ended),
                 ready = self.port.readable() => match ready {
                     Ok(()) => Turn::Client,
                     Err(error) => Turn::Ended(format!("its port broke: {error}")),
@@ -347,8 +352,9 @@ async fn wait(until: Time) {
     tokio::time::sleep(Duration::from(until.since(clock::now())).min(longest)).await;
 }
 
-/// Reads and discards until the client's connection ends.
-async fn until_closed(stream: &End) -> String {
+/// Reads and discards until the client's connection ends, or has brought too much.
+async fn until_closed(session: &Session, discarded: &mut usize) -> String {
+    let stream = &session.client;
     loop {
         let read = match stream.readable().await {
             Ok(()) => with_scratch(|scratch| stream.try_read(scratch)),
@@ -356,7 +362,15 @@ async fn until_closed(stream: &End) -> String {
         };
         match read {
             Ok(0) => return "closed".to_owned(),
-            Ok(_) => {}
+            Ok(n) => {
+                session.count_moved(Direction::Up, n);
+                *discarded += n;
+                if *discarded > MOST_DISCARDED {
+                    return format!(
+                        "the client sent more than {MOST_DISCARDED} bytes on the TCP connection of its association, where none have a meaning"
+                    );
+                }
+            }
             Err(error) if is_transient(&error) => {}
             Err(error) => return format!("the client's connection broke: {error}"),
         }

@@ -6,11 +6,12 @@ use super::{Quotas, meter};
 use crate::observe::registry::{AccountUse, ConnectionEntry};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::resources::quota::{Direction, Flow, QuotaAnswer, QuotaWait};
+use ekiden_model::resources::quota::{DatagramAnswer, Direction, Flow, QuotaAnswer, QuotaWait};
 use ekiden_model::units::{Bytes, Rate, Time};
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 /// A connection of an account. Its drop gives its slot to another.
@@ -95,15 +96,22 @@ impl AccountConnection {
         Ok(())
     }
 
+    /// Counts bytes that have moved, and that nothing waited for: within a second, with what carried other messages.
+    pub(crate) fn charge_later(&self, direction: Direction, bytes: usize) {
+        self.used.due[direction as usize].fetch_add(bytes as u64, Relaxed);
+    }
+
     /// Whether a datagram may pass; if so, it is counted. `None`: no datagram may pass any more.
     pub(crate) fn datagram(&self, direction: Direction, bytes: usize) -> Option<bool> {
         let size = Bytes::new(bytes as u64);
         self.change(|state, now| {
-            let passes = state.quota.datagram(now, self.flow, direction, size);
-            if passes == Some(true) {
-                self.used.add(direction, size.as_u64());
-            }
-            passes
+            let (passes, used) = match state.quota.datagram(now, self.flow, direction, size)? {
+                DatagramAnswer::Pass => (true, size),
+                DatagramAnswer::Drop => (false, Bytes::ZERO),
+                DatagramAnswer::UsesUp(last) => (false, last),
+            };
+            self.used.add(direction, used.as_u64());
+            Some(passes)
         })
     }
 

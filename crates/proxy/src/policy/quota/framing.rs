@@ -40,6 +40,12 @@ impl Framing {
         self.due[direction as usize].fetch_add(bytes as u64, Relaxed);
     }
 
+    /// What is not charged yet.
+    #[cfg(test)]
+    pub(crate) fn due(&self, direction: Direction) -> u64 {
+        self.due[direction as usize].load(Relaxed)
+    }
+
     /// Whose request was read last: it is charged from now on, also for what moved before. `None`: nobody.
     pub(crate) fn set_payer(&self, connection: Option<&AccountConnection>) {
         let payer = connection.and_then(AccountConnection::payer);

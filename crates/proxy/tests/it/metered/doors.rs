@@ -323,12 +323,14 @@ fn datagrams(
     let mut buffer = vec![0; 2 * DATAGRAM];
     for nth in 0..count {
         let (up, down) = (nth * 97 % DATAGRAM, exchange.answer.field % DATAGRAM);
-        send(capsule(&vec![1; up]));
+        // heads of capsules count, too
+        let [sent, answered] = [up, down].map(|length| capsule(&vec![1; length]));
+        (moved.sent, moved.answered) =
+            (moved.sent + sent.len() as u64, moved.answered + answered.len() as u64);
+        send(sent);
         let (n, from) = to.recv_from(&mut buffer).unwrap();
         to.send_to(&vec![2; down], from).unwrap();
-        moved.sent += up as u64;
         moved.taken += n as u64;
-        moved.answered += down as u64;
     }
     let done = || relay.status().udp.datagrams_down == count as u64;
     wait_until(done, || format!("{:?}", relay.status().udp));

@@ -1,6 +1,7 @@
 //! A connection whose frames are counted, and read no faster than the account of its requests pays for them.
 
 use super::frames::Frames;
+use super::untaken::Untaken;
 use crate::policy::quota::Framing;
 use ekiden_linux::host::clock;
 use ekiden_model::resources::quota::Direction;
@@ -19,6 +20,7 @@ const LOOK_AGAIN: Span = Span::from_secs(1);
 pub(super) struct Counted<S> {
     stream: S,
     framing: Arc<Framing>,
+    untaken: Arc<Untaken>,
     up: Frames,
     down: Frames,
 }
@@ -30,13 +32,18 @@ pub(super) struct Paid {
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(stream: S, framing: Arc<Framing>) -> Self {
-        Self { stream, framing, up: Frames::of_client(), down: Frames::default() }
+    pub(super) fn new(stream: S, framing: Arc<Framing>, untaken: Arc<Untaken>) -> Self {
+        Self { stream, framing, untaken, up: Frames::of_client(), down: Frames::default() }
     }
 
     fn on_moved(&mut self, direction: Direction, bytes: &[u8]) {
-        let frames = if direction == Direction::Up { &mut self.up } else { &mut self.down };
-        let framing = frames.read(bytes);
+        let framing = match direction {
+            Direction::Up => {
+                let untaken = &self.untaken;
+                self.up.read(bytes, |content, bytes| untaken.on_came(content, bytes))
+            }
+            Direction::Down => self.down.read(bytes, |_, _| {}),
+        };
         self.framing.add(direction, framing);
     }
 }

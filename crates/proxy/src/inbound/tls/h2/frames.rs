@@ -1,6 +1,8 @@
 //! What of a stream of HTTP/2 frames is no content (RFC 9113 §4.1): their heads, padding, and all that only serves the
 //! connection. Heads and bodies count where they are HTTP/1.1, but for trailers of requests, which nothing takes.
 
+use crate::inbound::tls::h2::untaken::Content;
+
 const HEAD: usize = 9;
 /// What a client begins with (RFC 9113 §3.4).
 const PREFACE: usize = 24;
@@ -32,8 +34,8 @@ impl Frames {
         Self { have: HEAD, others: PREFACE, opened: Some(0), ..Self::default() }
     }
 
-    /// The next bytes. Returns how many of them are no content.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) -> usize {
+    /// The next bytes. Returns how many of them are no content, and tells of each part of the others.
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Content, usize)) -> usize {
         let mut framing = 0;
         while let Some(first) = bytes.first() {
             let used;
@@ -55,6 +57,7 @@ impl Frames {
             } else if self.content > 0 {
                 used = bytes.len().min(self.content);
                 self.content -= used;
+                tell(self.kind(), used);
             } else {
                 used = bytes.len().min(self.others);
                 self.others -= used;
@@ -68,10 +71,20 @@ impl Frames {
         framing
     }
 
+    fn stream(&self) -> u32 {
+        let [.., d, e, f, g] = self.head;
+        u32::from_be_bytes([d & 0x7f, e, f, g])
+    }
+
+    /// Of the frame that is read.
+    fn kind(&self) -> Content {
+        if self.head[3] == DATA { Content::Body } else { Content::Head(self.stream()) }
+    }
+
     fn on_head(&mut self) {
-        let [a, b, c, kind, flags, d, e, f, g] = self.head;
+        let [a, b, c, kind, flags, ..] = self.head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        let stream = u32::from_be_bytes([d & 0x7f, e, f, g]);
+        let stream = self.stream();
         if kind == HEADERS
             && let Some(opened) = &mut self.opened
         {
@@ -117,8 +130,14 @@ mod tests {
         let content = 40 + 30 + 3 + 2 + 3;
         for part in 1..all.len() {
             let mut frames = Frames::of_client();
-            let framing: usize = all.chunks(part).map(|bytes| frames.read(bytes)).sum();
+            let (mut heads, mut bodies) = ([0; 6], 0);
+            let mut tell = |content, bytes| match content {
+                Content::Head(stream) => heads[stream as usize] += bytes,
+                Content::Body => bodies += bytes,
+            };
+            let framing: usize = all.chunks(part).map(|bytes| frames.read(bytes, &mut tell)).sum();
             assert_eq!(framing, all.len() - content, "in parts of {part}");
+            assert_eq!((heads, bodies), ([0, 70, 0, 3, 0, 3], 2), "in parts of {part}");
         }
     }
 
@@ -126,6 +145,6 @@ mod tests {
     fn each_head_of_an_answer_is_content() {
         let mut frames = Frames::default();
         let all = [frame(HEADERS, 4, 3, &[1; 20]), frame(HEADERS, 4, 1, &[1; 20])].concat();
-        assert_eq!(frames.read(&all), 2 * HEAD);
+        assert_eq!(frames.read(&all, |_, _| {}), 2 * HEAD);
     }
 }

@@ -6,6 +6,7 @@ mod frames;
 mod read_limit;
 mod slow;
 mod stream;
+mod untaken;
 
 use crate::inbound::http::plan::head_limits;
 use crate::policy::quota::Framing;
@@ -14,10 +15,8 @@ use crate::transfer::end::End;
 use crate::wire::http::h2::{CONNECT_UDP, protocol, request_head};
 use bytes::Bytes;
 use counted::{Counted, Paid};
-use ekiden_model::resources::quota::Direction;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use http::request::Parts;
 use http::{Method, Request};
 use read_limit::{Allowance, ReadLimit};
 use slow::SlowStreams;
@@ -27,6 +26,7 @@ use std::task::{Context, Poll};
 use stream::{H2Stream, STREAM, StreamBroken, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
+use untaken::Untaken;
 
 /// Concurrent streams, each counted as a connection; RFC 9113 §6.5.2 recommends at least 100.
 const STREAMS: u32 = 100;
@@ -63,7 +63,8 @@ where
     // a head that never ends
     let head = settings.budgets.head.as_usize();
     let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
-    let client = Counted::new(client, Arc::clone(&framing));
+    let untaken = Arc::new(Untaken::new(Arc::clone(&framing), FIRST_WINDOW));
+    let client = Counted::new(client, Arc::clone(&framing), Arc::clone(&untaken));
     let (client, mut allowance) = ReadLimit::new(client, READ_AT_ONCE);
     let mut paid = Paid::new(Arc::clone(&framing));
     let mut builder = Builder::new();
@@ -100,20 +101,23 @@ where
                 let (request, mut respond) = accepted?;
                 // from the first stream on, as much as the window may arrive unread
                 if !wide && !held.resize(head + FIRST_WINDOW).await {
-                    refuse(&mut respond, 503, request.into_parts().0, &framing);
+                    answer(&mut respond, 503);
                     continue;
                 }
                 let sends = !request.body().is_end_stream();
                 if sends && !wide && held.resize_if_free(head + WINDOW as usize) {
                     connection.set_target_window_size(WINDOW);
+                    untaken.on_window(WINDOW as usize);
                     wide = true;
                 }
-                let of = (name.clone(), &framing, &slow);
+                let of = Of { name: &name, framing: &framing, slow: &slow, untaken: &untaken };
                 begin(session, of, (request, respond), &mut streams).await;
             }
             NextStep::Look => {}
             NextStep::Window => {
-                connection.set_target_window_size(WINDOW.saturating_mul(1 + slow.count()));
+                let window = WINDOW.saturating_mul(1 + slow.count());
+                untaken.on_window(window as usize);
+                connection.set_target_window_size(window);
             }
             // it had as long again to end by itself
             NextStep::End if asked_to_end => return Ok(()),
@@ -158,9 +162,17 @@ where
     next
 }
 
+/// What all streams of a connection have.
+struct Of<'a> {
+    name: &'a Option<Arc<str>>,
+    framing: &'a Arc<Framing>,
+    slow: &'a Arc<SlowStreams>,
+    untaken: &'a Arc<Untaken>,
+}
+
 async fn begin(
     session: &Session,
-    (name, framing, slow): (Option<Arc<str>>, &Arc<Framing>, &Arc<SlowStreams>),
+    Of { name, framing, slow, untaken }: Of<'_>,
     (request, mut respond): Asked,
     streams: &mut JoinSet<()>,
 ) {
@@ -170,27 +182,27 @@ async fn begin(
         (_, None) => Tunnel::None,
         (_, Some(CONNECT_UDP)) => Tunnel::Capsules,
         // RFC 9220 §3 says so for HTTP/3
-        (_, Some(_)) => return refuse(&mut respond, 501, parts, framing),
+        (_, Some(_)) => return answer(&mut respond, 501),
     };
     let Some((head, chunks)) = request_head(&parts, body.is_end_stream()) else {
-        return refuse(&mut respond, 400, parts, framing);
+        return answer(&mut respond, 400);
     };
     // two thousand short fields take 400 kB in its map, and 12 kB in the text
-    let method = without_fields(parts);
+    let method = parts.method.clone();
+    drop(parts);
     let Some(held) = session.permit.hold(STREAM + head.capacity()).await else {
-        framing.add(Direction::Up, head.len());
         return answer(&mut respond, 503);
     };
-    let Ok(inside) = super::begin_stream(session, name, framing) else {
-        framing.add(Direction::Up, head.len());
+    let Ok(inside) = super::begin_stream(session, name.clone(), framing) else {
         return answer(&mut respond, 503);
     };
+    untaken.take_head(respond.stream_id().as_u32());
     let leg = &session.config.client_leg.leg;
     let patience = [leg.half_closed_timeout, leg.idle_timeout];
     let inside = End::Pipe(Arc::new(inside));
-    let slow = Arc::clone(slow);
+    let of_all = (Arc::clone(slow), Arc::clone(untaken));
     let limits = head_limits(session);
-    let mut stream = H2Stream::new(inside, (method, tunnel), limits, patience, held, slow);
+    let mut stream = H2Stream::new(inside, (method, tunnel), limits, patience, held, of_all);
     streams.spawn(async move {
         match stream.carry(head, chunks, body, &mut respond).await {
             Ok(()) => stream.set_whole(),
@@ -203,18 +215,7 @@ async fn begin(
     });
 }
 
-fn without_fields(parts: Parts) -> Method {
-    parts.method
-}
-
-/// Refuses a request whose head no session reads, and counts it.
-fn refuse(respond: &mut SendResponse<Bytes>, status: u16, parts: Parts, framing: &Framing) {
-    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
-    let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    framing.add(Direction::Up, fields.sum::<usize>() + path);
-    answer(respond, status);
-}
-
+/// Refuses a request whose head no session reads.
 fn answer(respond: &mut SendResponse<Bytes>, status: u16) {
     let mut response = http::Response::new(());
     if let Ok(status) = http::StatusCode::from_u16(status) {

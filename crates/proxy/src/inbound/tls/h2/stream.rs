@@ -2,8 +2,9 @@
 
 use super::WINDOW;
 use super::slow::{STALLED, SlowStream, SlowStreams};
+use super::untaken::Untaken;
 use crate::resources::HeldMemory;
-use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::transfer::buffered::{BufferedStream, write_all, write_and_tell};
 use crate::transfer::end::End;
 use crate::transfer::pipe::{self, PIPE};
 use crate::wire::http::body::{self, Body};
@@ -74,6 +75,7 @@ pub(super) struct H2Stream {
     frame: Arc<HeldMemory>,
     turn: Arc<Semaphore>,
     slow: Arc<SlowStreams>,
+    untaken: Arc<Untaken>,
     /// Data frames from the client so far.
     sent: AtomicU64,
     whole: AtomicBool,
@@ -119,7 +121,7 @@ impl H2Stream {
         limits: Limits,
         patience: [Span; 2],
         mut held: HeldMemory,
-        slow: Arc<SlowStreams>,
+        (slow, untaken): (Arc<SlowStreams>, Arc<Untaken>),
     ) -> Self {
         let [silence, patience] = patience;
         let (sent, whole) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -135,6 +137,7 @@ impl H2Stream {
             frame,
             turn,
             slow,
+            untaken,
             sent,
             whole,
         }
@@ -207,11 +210,12 @@ impl H2Stream {
             }
             if chunks {
                 let size = format!("{:x}\r\n", data.len());
-                self.write(size.as_bytes(), &mut slow).await?;
+                self.write(write_all(&self.inside, size.as_bytes()), &mut slow).await?;
             }
-            self.write(&data, &mut slow).await?;
+            let taken = |bytes| self.untaken.take_body(bytes);
+            self.write(write_and_tell(&self.inside, &data, taken), &mut slow).await?;
             if chunks {
-                self.write(b"\r\n", &mut slow).await?;
+                self.write(write_all(&self.inside, b"\r\n"), &mut slow).await?;
             }
             self.sent.fetch_add(1, Relaxed);
             let released = body.flow_control().release_capacity(data.len());
@@ -222,7 +226,7 @@ impl H2Stream {
             }
         }
         if chunks {
-            self.write(b"0\r\n\r\n", &mut slow).await?;
+            self.write(write_all(&self.inside, b"0\r\n\r\n"), &mut slow).await?;
         }
         if self.tunnel != Tunnel::None {
             self.inside.finish();
@@ -230,9 +234,13 @@ impl H2Stream {
         Ok(())
     }
 
-    /// Writes a part of the body. While nobody takes it, other streams do not wait for that.
-    async fn write(&self, data: &[u8], slow: &mut Option<SlowStream>) -> Result<(), UploadEnd> {
-        let mut writing = std::pin::pin!(write_all(&self.inside, data));
+    /// Waits for a part of the body to be written. While nobody takes it, other streams do not wait for that.
+    async fn write(
+        &self,
+        writing: impl Future<Output = io::Result<()>>,
+        slow: &mut Option<SlowStream>,
+    ) -> Result<(), UploadEnd> {
+        let mut writing = std::pin::pin!(writing);
         if let Ok(written) = tokio::time::timeout(STALLED, &mut writing).await {
             return written.map_err(|_| UploadEnd::Session);
         }

@@ -12,7 +12,7 @@ use crate::inbound::http::own::{OwnRequest, SPEED};
 use crate::observe::registry::Protocol;
 use crate::policy::accounts::read_basic;
 use crate::session::Session;
-use crate::transfer::buffered::{BufferedStream, close_gently};
+use crate::transfer::buffered::BufferedStream;
 use crate::wire::http::fields;
 use crate::wire::http::head::Request;
 use crate::wire::http::reply::reason;
@@ -117,7 +117,7 @@ async fn run(
     drop(running);
     match json {
         Some(json) => session.send_and_close(answer(session, &json.to_string()).as_bytes()).await,
-        None => close_gently(&session.client).await,
+        None => session.close_gently().await,
     }
     Ok(())
 }
