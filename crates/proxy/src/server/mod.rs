@@ -1,6 +1,7 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
 mod alerts;
+mod diversion;
 mod dns;
 mod explain;
 mod forwards;
@@ -34,7 +35,7 @@ use ekiden_linux::host::memory::ProcessMemory;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
-pub use gateway::{Ports, divert_plan};
+pub use diversion::{Ports, divert_plan};
 use housekeeping::{enforce_accounts, housekeeping, tick_resources};
 use listener::{Listeners, bind};
 pub use orders::SecureStream;

@@ -1,6 +1,7 @@
 //! The WireGuard door over reloads: its device, its peers, and this relay's answers to their questions for names. What
 //! cannot be opened is an error in the log and in the status, and everything else is served.
 
+use super::diversion::serves_tunnel;
 use super::dns::NamePorts;
 use super::{Inner, StartError};
 use crate::inbound::wireguard::ClientGate;
@@ -30,6 +31,11 @@ pub(super) struct WireguardDoor {
     failed: u32,
 }
 
+/// What is opened, without what clients are told.
+fn opened(settings: &Wireguard) -> Wireguard {
+    Wireguard { endpoint: None, dns: Vec::new(), ..settings.clone() }
+}
+
 /// Nothing: this build has the door.
 #[allow(clippy::unnecessary_wraps)] // its counterpart in a build without the door fails
 pub(super) const fn check_wireguard(_: &Settings) -> Result<(), StartError> {
@@ -40,8 +46,6 @@ impl Inner {
     /// Opens the door that the settings ask for, or closes it.
     pub(super) fn open_wireguard(self: &Arc<Self>, settings: &Settings) {
         let door = &mut *locked(&self.wireguard);
-        // what clients are told, and not what is opened
-        let opened = |one: &Wireguard| Wireguard { endpoint: None, dns: Vec::new(), ..one.clone() };
         let stays = door.door.is_some() && opened(&door.settings) == opened(&settings.wireguard);
         door.settings = settings.wireguard.clone();
         if !stays {
@@ -50,11 +54,21 @@ impl Inner {
             if settings.wireguard.is_on() {
                 self.start_wireguard(door);
             }
+        } else if let Some(running) = &door.door {
+            self.tell_peers(running, &door.settings);
         }
         door.names.on_reload();
         match door.door.is_some() {
             true => self.answer_names_within(settings, door),
             false => door.names.close(),
+        }
+    }
+
+    /// Ends the door where the settings ask for another, before the rules change, which then are for that one.
+    pub(super) fn end_other_wireguard(&self, settings: &Settings) {
+        let door = &mut *locked(&self.wireguard);
+        if opened(&door.settings) != opened(&settings.wireguard) {
+            door.door = None;
         }
     }
 
@@ -68,7 +82,7 @@ impl Inner {
                     "wireguard: listens on {}, device {device}, public key {key}",
                     listen.join(", ")
                 );
-                self.tell_peers(&started);
+                self.tell_peers(&started, &door.settings);
                 (door.door, door.error, door.failed) = (Some(started), None, 0);
             }
             Err(error) => {
@@ -135,7 +149,7 @@ impl Inner {
     pub(super) fn tend_wireguard(self: &Arc<Self>) {
         let door = &mut *locked(&self.wireguard);
         if let Some(running) = &door.door {
-            self.tell_peers(running);
+            self.tell_peers(running, &door.settings);
             let settings = Arc::clone(&self.config().settings);
             self.answer_names_within(&settings, door);
         } else if door.error.is_some() {
@@ -151,7 +165,7 @@ impl Inner {
     }
 
     /// Without the kernel's rules nothing passes: rules and limits would not hold.
-    fn tell_peers(&self, door: &Door) {
+    fn tell_peers(&self, door: &Door, own: &Wireguard) {
         let config = self.config();
         let devices = config.directory.as_ref().map(|directory| directory.tunnel_devices());
         let settings = &config.settings.wireguard;
@@ -169,7 +183,10 @@ impl Inner {
             })
         };
         let peers = devices.unwrap_or_default().into_iter().filter_map(peer).collect();
-        let is_open = self.tunnel_rules_hold();
+        let is_open = {
+            let gateway = locked(&self.gateway);
+            gateway.held.as_ref().is_some_and(|plan| serves_tunnel(plan, &config.settings, own))
+        };
         let left = {
             let mut engine = door.engine();
             engine.set_open(is_open);
