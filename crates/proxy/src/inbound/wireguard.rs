@@ -1,7 +1,7 @@
 //! What passes between clients of the WireGuard door and the kernel: by the rules, and within the limits of accounts.
 //!
 //! TCP that the relay carries is judged and counted there. All else passes the kernel alone, so it is judged and counted
-//! here: each packet once, by what it carries behind the heads of IP and UDP.
+//! here: each packet once, by what it carries behind the fixed heads of IP and UDP.
 
 use crate::destination::Destination;
 use crate::inbound::udp::forward::admit;
@@ -134,6 +134,6 @@ impl Client {
             self.share = self.config.shared.quotas.admit_known(&account.name, None).ok();
         }
         let share = self.share.as_ref();
-        share.is_some_and(|share| bytes == 0 || share.datagram(direction, bytes) == Some(true))
+        share.is_some_and(|share| share.datagram(direction, bytes) == Some(true))
     }
 }
