@@ -143,7 +143,7 @@ fn run(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, mut gate: impl Gate
         take_packets(shared, tun, (&mut read, &mut room), &mut gate, &mut out);
         if clock::now().since(ticked) >= TICK {
             ticked = clock::now();
-            locked(&shared.engine).on_tick(ticked, &mut out);
+            locked(&shared.engine).on_tick(ticked, &mut gate, &mut out);
             out.batch.flush(sockets);
         }
         shared.lost.store(out.lost + out.batch.lost, Ordering::Relaxed);

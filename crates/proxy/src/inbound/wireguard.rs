@@ -49,10 +49,6 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
     }
 
     fn client(&mut self, now: Time, peer: &PeerSettings) -> Option<&mut Client> {
-        if now >= self.swept + IDLE {
-            self.swept = now;
-            self.clients.retain(|_, client| now < client.used + IDLE);
-        }
         if self.clients.get(&peer.key).is_none_or(|client| now >= client.until) {
             let config = (self.config)()?;
             let account = admit(&config, SocketAddr::new(peer.v4.into(), 0)).ok().flatten();
@@ -92,6 +88,13 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
         client.used = now;
         let direction = if from_peer { Direction::Up } else { Direction::Down };
         client.count(&account, direction, header.payload)
+    }
+
+    fn on_tick(&mut self, now: Time) {
+        if now >= self.swept + HOLDS {
+            self.swept = now;
+            self.clients.retain(|_, client| now < client.used + IDLE);
+        }
     }
 }
 

@@ -59,6 +59,9 @@ pub trait Gate: Send {
     /// Whether a packet from a peer, or to it, may pass. `header` is of a packet whose address on the peer's side is its
     /// own.
     fn passes(&mut self, now: Time, peer: &PeerSettings, from_peer: bool, header: &Header) -> bool;
+
+    /// Four times a second, with or without packets.
+    fn on_tick(&mut self, now: Time);
 }
 
 /// The door; see the module.
@@ -386,8 +389,9 @@ impl Engine {
     }
 
     /// Four times a second: sessions grow old, and handshakes are repeated.
-    pub fn on_tick(&mut self, now: Time, out: &mut dyn Outbox) {
+    pub fn on_tick(&mut self, now: Time, gate: &mut dyn Gate, out: &mut dyn Outbox) {
         self.load.reset_count();
+        gate.on_tick(now);
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_active) {
             peer.handshake = peer.agreed(now);
             match peer.session.update_timers(out.room()) {

@@ -31,6 +31,8 @@ impl Gate for Usual {
     fn passes(&mut self, _: Time, _: &PeerSettings, _: bool, header: &Header) -> bool {
         header.ports.is_none_or(|(_, to)| to != 25)
     }
+
+    fn on_tick(&mut self, _: Time) {}
 }
 
 /// A phone.
