@@ -10,6 +10,7 @@ use crate::policy::accounts::TunnelDevice;
 use crate::settings::{Settings, Wireguard};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::links::netlink::Netlink;
 use ekiden_linux::links::tun::Tun;
 use ekiden_model::units::Time;
 use ekiden_wireguard::{Door, Engine, PeerSettings, PeerSnapshot, server_key};
@@ -34,6 +35,20 @@ pub(super) struct WireguardDoor {
 /// What is opened, without what clients are told.
 fn opened(settings: &Wireguard) -> Wireguard {
     Wireguard { endpoint: None, dns: Vec::new(), ..settings.clone() }
+}
+
+/// Why nothing passes the door.
+fn broken(door: &Door, settings: &Wireguard) -> Option<String> {
+    let name = &settings.device;
+    // where it cannot be asked, the door's own thread knows
+    let device = match Netlink::here().map(|netlink| netlink.is_up(name)) {
+        Ok(Ok(false)) => Some(format!("the device \"{name}\" was set down")),
+        Ok(Err(failure)) if failure.errno() == libc::ENODEV => {
+            Some(format!("the device \"{name}\" is gone"))
+        }
+        Ok(_) | Err(_) => None,
+    };
+    device.or_else(|| door.ended())
 }
 
 /// Nothing: this build has the door.
@@ -148,6 +163,11 @@ impl Inner {
     /// Every second: peers come and go with their accounts, and a door that failed is tried again.
     pub(super) fn tend_wireguard(self: &Arc<Self>) {
         let door = &mut *locked(&self.wireguard);
+        if let Some(why) = door.door.as_ref().and_then(|running| broken(running, &door.settings)) {
+            tracing::error!("wireguard: {why}; the door is opened anew in {RETRY_SECONDS} s");
+            door.names.close();
+            (door.door, door.error, door.failed) = (None, Some(why), 0);
+        }
         if let Some(running) = &door.door {
             self.tell_peers(running, &door.settings);
             let settings = Arc::clone(&self.config().settings);
