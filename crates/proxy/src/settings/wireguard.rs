@@ -80,6 +80,15 @@ impl Wireguard {
         [v4.into(), v6.into()]
     }
 
+    /// Whether an address is a client's of this door, or could be given to one.
+    pub fn is_client(&self, address: IpAddr) -> bool {
+        let is_within = match address.to_canonical() {
+            IpAddr::V4(v4) => self.network.contains(&v4),
+            IpAddr::V6(v6) => self.network_v6.contains(&v6),
+        };
+        self.is_on() && is_within && !self.own().contains(&address.to_canonical())
+    }
+
     /// The lowest addresses that no device has; `None`: all are taken.
     pub fn free(&self, taken: &BTreeSet<Ipv4Addr>) -> Option<(Ipv4Addr, Ipv6Addr)> {
         let mut all = self.numbers().map(|number| self.addresses(number));
@@ -115,6 +124,25 @@ mod tests {
         assert_eq!(door.free(&taken).unwrap().0, Ipv4Addr::new(10, 77, 0, 4));
         for network in ["10.77.0.0/32", "10.77.0.0/31"] {
             assert!(!Wireguard { network: network.parse().unwrap(), ..door.clone() }.has_room());
+        }
+    }
+
+    #[test]
+    fn clients_are_within_the_networks_while_the_door_is_on() {
+        let off = Wireguard::default();
+        let on = Wireguard { listen: vec!["0.0.0.0:51820".parse().unwrap()], ..off.clone() };
+        for (address, is_client) in [
+            ("10.77.0.2", true),
+            ("10.77.0.255", true),
+            ("::ffff:10.77.0.3", true),
+            ("fd65:6b69:6465:6e77::2", true),
+            ("10.77.0.1", false),
+            ("fd65:6b69:6465:6e77::1", false),
+            ("10.77.1.2", false),
+            ("fd65:6b69:6465:6e78::2", false),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!((on.is_client(address), off.is_client(address)), (is_client, false));
         }
     }
 
