@@ -225,6 +225,12 @@ fn a_telephone_s_door_leaves_nothing(network: &Network) {
     wait_for("no device", || !devices());
     daemon.reload(&config(OFF, DOOR));
     wait_for("the device", devices);
+    // another folder needs a restart: until then the key stays, which telephones have
+    let public = door(&daemon)["public_key"].clone();
+    let state = "enabled = true\nstate = \"DIR/other\"";
+    daemon.reload(&config(OFF, &DOOR.replace("enabled = true", state)));
+    assert_eq!(door(&daemon)["public_key"], public);
+    assert!(daemon.log().contains("`state` of [accounts] needs a restart"), "{}", daemon.log());
     // somebody else's device is left alone, and everything else is served
     daemon
         .reload(&config("devices = [\"eth1\"]", "[accounts]\nenabled = true\nrequired = false\n"));
