@@ -79,7 +79,7 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
             false => (header.destination, header.source, header.ports.map(|(from, _)| from)),
         };
         let to = SocketAddr::new(other.to_canonical(), port.unwrap_or(0));
-        if client.is_relayed(header, to.ip()) {
+        if client.is_relayed(header, to) {
             return true;
         }
         if from_peer && !client.may_go(now, own, to, &account) {
@@ -101,16 +101,20 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
 impl Client {
     /// Whether the relay carries it, and so judges and counts it. A later fragment only says that it is TCP: the kernel
     /// believes the first one (RFC 8200 §4.5).
-    fn is_relayed(&self, header: &Header, other: IpAddr) -> bool {
+    fn is_relayed(&self, header: &Header, other: SocketAddr) -> bool {
         let settings = &self.config.settings;
+        let door = &settings.wireguard;
+        // names over TCP end at this machine, and are not diverted
+        let is_own = door.own().contains(&other.ip())
+            || (other.port() == 53 && door.asks_at(other.ip(), &settings.dns.listen));
         header.protocol == Protocol::Tcp
             && header.ports.is_some()
-            && !settings.wireguard.own().contains(&other)
-            && !settings.gateway.bypass.iter().any(|net| net.contains(&other))
+            && !is_own
+            && !settings.gateway.bypass.iter().any(|net| net.contains(&other.ip()))
     }
 
     fn may_go(&mut self, now: Time, own: IpAddr, to: SocketAddr, account: &KnownAccount) -> bool {
-        // the relay itself: nftables lets in what it serves
+        // the relay itself: nftables lets in names and ping
         if self.config.settings.wireguard.own().contains(&to.ip()) {
             return true;
         }

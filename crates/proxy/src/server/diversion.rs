@@ -30,6 +30,9 @@ fn bypass(settings: &Settings) -> Vec<Prefix> {
 
 fn tunnel_rules(settings: &Settings, wireguard: &Wireguard) -> TunnelRules {
     let Wireguard { device, network, network_v6, masquerade, .. } = wireguard;
+    let own = wireguard.own();
+    let others = wireguard.dns.iter().copied().filter(|address| !own.contains(address));
+    let names = own.into_iter().chain(others);
     TunnelRules {
         device: device.clone(),
         networks: vec![
@@ -37,7 +40,7 @@ fn tunnel_rules(settings: &Settings, wireguard: &Wireguard) -> TunnelRules {
             (network_v6.network().into(), network_v6.prefix_len()),
         ],
         masquerade: *masquerade,
-        names: !settings.dns.listen.is_empty(),
+        names: names.filter(|ip| wireguard.asks_at(*ip, &settings.dns.listen)).collect(),
     }
 }
 
@@ -78,6 +81,7 @@ mod tests {
     fn rules_serve_no_door_but_that_of_their_settings() {
         let mut settings = Settings::default();
         settings.wireguard.listen = vec!["0.0.0.0:51820".parse().unwrap()];
+        settings.dns.listen = vec!["192.168.1.1:53".parse().unwrap()];
         settings.gateway.devices = vec!["eth1".into(), settings.wireguard.device.clone()];
         let plan = divert_plan(&settings, [Some(1); 2], Ports::default());
         assert!(serves_tunnel(&plan, &settings, &settings.wireguard));
@@ -88,6 +92,7 @@ mod tests {
             Wireguard { device: "eth1".into(), ..settings.wireguard.clone() },
             Wireguard { network: "10.78.0.0/24".parse().unwrap(), ..settings.wireguard.clone() },
             Wireguard { network_v6: "fd78::/64".parse().unwrap(), ..settings.wireguard.clone() },
+            Wireguard { dns: vec!["192.168.1.1".parse().unwrap()], ..settings.wireguard.clone() },
         ] {
             assert!(!serves_tunnel(&plan, &settings, &other), "{other:?}");
         }
