@@ -96,7 +96,8 @@ impl Door {
     /// Why nothing passes any more: the device is gone, or the thread has ended.
     pub fn ended(&self) -> Option<String> {
         let is_over = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let why = || self.shared.broken.get().map_or_else(String::new, |error| format!(": {error}"));
+        let why =
+            || self.shared.broken.get().map_or_else(String::new, |error| format!(": {error}"));
         is_over.then(|| format!("the TUN device cannot be read any more{}", why()))
     }
 

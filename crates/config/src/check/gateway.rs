@@ -92,7 +92,9 @@ mod tests {
         assert_eq!(idle.matches("has no effect without `devices`").count(), 2, "{idle}");
         // they act on the device of [wireguard]
         let door = "[accounts]\nenabled = true\n[wireguard]\nlisten = \"0.0.0.0\"\nendpoint = \"a.example:51820\"\n";
-        for (keys, without_effect) in [("keep_source = true\nquic = \"block\"", 0), ("quic = \"tunnel\"", 1)] {
+        for (keys, without_effect) in
+            [("keep_source = true\nquic = \"block\"", 0), ("quic = \"tunnel\"", 1)]
+        {
             let found = problems(&format!("[gateway]\n{keys}\n{door}"));
             let count = found.matches("has no effect without `devices`").count();
             assert_eq!(count, without_effect, "{found}");

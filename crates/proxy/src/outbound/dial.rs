@@ -99,7 +99,9 @@ pub(crate) fn check(
     let settings = &config.settings;
     let mut behind = settings.embedded(address.ip()).chain([address.ip()]);
     if behind.any(|ip| settings.wireguard.is_client(ip)) {
-        let text = format!("{address} is of a client of [wireguard], and none is reached through this relay");
+        let text = format!(
+            "{address} is of a client of [wireguard], and none is reached through this relay"
+        );
         return Err(Failure::new(FailureKind::Prohibited, text));
     }
     let forwards = settings.forwards.iter().filter(|forward| forward.protocol.tcp());

@@ -86,7 +86,8 @@ mod tests {
         let plan = divert_plan(&settings, [Some(1); 2], Ports::default());
         assert!(serves_tunnel(&plan, &settings, &settings.wireguard));
         // keys that the rules do not hold
-        let same = Wireguard { mtu: 1_280, endpoint: Some("a:1".into()), ..settings.wireguard.clone() };
+        let same =
+            Wireguard { mtu: 1_280, endpoint: Some("a:1".into()), ..settings.wireguard.clone() };
         assert!(serves_tunnel(&plan, &settings, &same));
         for other in [
             Wireguard { device: "eth1".into(), ..settings.wireguard.clone() },

@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn names_are_asked_for_at_the_relay_s_addresses_in_the_tunnel_and_at_those_of_dns() {
-        let [own, lan, other] = ["10.77.0.1", "192.168.1.1", "192.168.2.1"].map(|ip| ip.parse().unwrap());
+        let [own, lan, other] =
+            ["10.77.0.1", "192.168.1.1", "192.168.2.1"].map(|ip| ip.parse().unwrap());
         let door = Wireguard { dns: vec![lan, [9, 9, 9, 9].into()], ..Wireguard::default() };
         let ports = |ip: &str| [SocketAddr::new(ip.parse().unwrap(), 53)];
         let asks = |listen: &[SocketAddr]| [own, lan, other].map(|ip| door.asks_at(ip, listen));

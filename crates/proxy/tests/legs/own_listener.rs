@@ -94,7 +94,9 @@ fn clients_of_wireguard_are_no_destinations() {
     // without a folder for its key it does not open, and its networks are its own all the same
     settings.wireguard.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let relay = Relay::start(settings);
-    for host in ["10.77.0.3", "[::ffff:10.77.0.3]", "[64:ff9b::10.77.0.3]", "[fd65:6b69:6465:6e77::3]"] {
+    for host in
+        ["10.77.0.3", "[::ffff:10.77.0.3]", "[64:ff9b::10.77.0.3]", "[fd65:6b69:6465:6e77::3]"]
+    {
         let text = refusal(relay.address, format!("{host}:9"));
         assert!(text.starts_with("HTTP/1.1 403"), "{host}: {text}");
         assert!(text.contains("a client of [wireguard]"), "{host}: {text}");

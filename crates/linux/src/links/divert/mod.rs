@@ -79,7 +79,12 @@ impl Divert {
     /// Begins without any rule, in the calling thread's network namespace. Errors: nft is missing, or no
     /// process or descriptor is left.
     pub fn start() -> Result<Self, DivertError> {
-        Ok(Self { nft: Nft::start(None)?, netlink: Netlink::here()?, plan: None, blocked: BlockedPairs::default() })
+        Ok(Self {
+            nft: Nft::start(None)?,
+            netlink: Netlink::here()?,
+            plan: None,
+            blocked: BlockedPairs::default(),
+        })
     }
 
     /// Diverts by `plan` in place of the plan before, at one moment. Errors: [`DivertError`]; the plan
