@@ -14,7 +14,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 /// Between two looks at the sessions' timers, as boringtun wants them.
@@ -37,6 +37,8 @@ struct DoorState {
     /// Datagrams that the kernel did not take.
     lost: AtomicU64,
     listen: Vec<SocketAddr>,
+    /// Why the device cannot be read any more.
+    broken: OnceLock<io::Error>,
 }
 
 /// Why there is none.
@@ -73,7 +75,8 @@ impl Door {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(io::Error::from)?;
         let (stop, lost) = (AtomicBool::new(false), AtomicU64::new(0));
-        let shared = Arc::new(DoorState { engine: Mutex::new(engine), stop, wake, lost, listen });
+        let (engine, broken) = (Mutex::new(engine), OnceLock::new());
+        let shared = Arc::new(DoorState { engine, stop, wake, lost, listen, broken });
         let own = Arc::clone(&shared);
         let run = move || run(&own, &sockets, &tun, gate);
         let thread = std::thread::Builder::new().name("wireguard".into()).spawn(run)?;
@@ -88,6 +91,14 @@ impl Door {
     /// Where it listens.
     pub fn listen(&self) -> &[SocketAddr] {
         &self.shared.listen
+    }
+
+    /// Why nothing passes any more: the device is gone, or the thread has ended.
+    pub fn ended(&self) -> Option<String> {
+        let is_over = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let why =
+            || self.shared.broken.get().map_or_else(String::new, |error| format!(": {error}"));
+        is_over.then(|| format!("the TUN device cannot be read any more{}", why()))
     }
 
     /// Datagrams that the kernel did not take, since the start.
@@ -140,10 +151,14 @@ fn run(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, mut gate: impl Gate
         for (n, socket) in sockets.iter().enumerate() {
             take_datagrams(shared, (n, socket), &mut received, &mut gate, &mut out);
         }
-        take_packets(shared, tun, (&mut read, &mut room), &mut gate, &mut out);
+        // without a device nothing is left to do, and it would be ready for ever
+        if let Err(error) = take_packets(shared, tun, (&mut read, &mut room), &mut gate, &mut out) {
+            let _ = shared.broken.set(error);
+            return;
+        }
         if clock::now().since(ticked) >= TICK {
             ticked = clock::now();
-            locked(&shared.engine).on_tick(ticked, &mut out);
+            locked(&shared.engine).on_tick(ticked, &mut gate, &mut out);
             out.batch.flush(sockets);
         }
         shared.lost.store(out.lost + out.batch.lost, Ordering::Relaxed);
@@ -191,19 +206,26 @@ fn take_datagrams(
     out.batch.flush(out.sockets);
 }
 
+/// Errors: the device is gone.
 fn take_packets(
     shared: &DoorState,
     tun: &Tun,
     (read, room): (&mut [u8], &mut Vec<u8>),
     gate: &mut impl Gate,
     out: &mut Out<'_>,
-) {
+) -> io::Result<()> {
     for _ in 0..IN_A_ROW {
-        let Ok(length) = tun.read(read) else { break };
+        let length = match tun.read(read) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
         let mut engine = locked(&shared.engine);
         let now = clock::now();
         let each = |packet: &[u8]| engine.on_packet(now, packet, gate, out);
         split(read.get_mut(..length).unwrap_or_default(), room, each);
     }
     out.batch.flush(out.sockets);
+    Ok(())
 }

@@ -34,7 +34,7 @@ pub struct Header {
     pub ports: Option<(u16, u16)>,
     /// Bytes of the whole packet, which may be fewer than were given.
     pub length: usize,
-    /// Bytes behind the heads of IP and UDP.
+    /// Bytes behind the fixed heads of IP (20 or 40 bytes) and UDP: options and extension heads count.
     pub payload: usize,
 }
 
@@ -140,10 +140,15 @@ fn header(
         Protocol::Udp if is_first => 8,
         _ => 0,
     };
-    let behind = rest.get(own..)?;
+    if rest.len() < own {
+        return None;
+    }
     let ports = if own > 0 { number(rest, 0).zip(number(rest, 2)) } else { None };
-    let payload = if protocol == Protocol::Udp { behind.len() } else { rest.len() };
     let length = packet.len();
+    // a client chooses what is in options and extension heads, and could send anything in them
+    let fixed = if source.is_ipv4() { 20 } else { 40 };
+    let udp = if protocol == Protocol::Udp { own } else { 0 };
+    let payload = length.saturating_sub(fixed + udp);
     Some(Header { source, destination, protocol, ports, length, payload })
 }
 
@@ -192,7 +197,7 @@ mod tests {
         packet.extend(&plain[40..]);
         packet[5] += 8;
         let header = inspect(&packet).unwrap();
-        assert_eq!((header.protocol, header.ports, header.payload), (Protocol::Udp, None, 18));
+        assert_eq!((header.protocol, header.ports, header.payload), (Protocol::Udp, None, 8 + 18));
         packet[43] = 1;
         assert_eq!(inspect(&packet).unwrap().ports, Some((1, 2)), "the first of several");
         // a routing head would have it go elsewhere than it says
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_extension_heads_to_the_ports() {
+    fn follows_extension_heads_to_the_ports_and_counts_them() {
         let chains: [&[(u8, u8, usize)]; 5] = [
             &[(0, 0, 8)],
             &[(0, 1, 16), (60, 2, 24), (44, 0, 8), (60, 0, 8)],
@@ -231,7 +236,8 @@ mod tests {
         for chain in chains {
             let header = inspect(&behind(chain)).unwrap_or_else(|| panic!("{chain:?}"));
             assert_eq!((header.protocol, header.ports), (Protocol::Udp, Some((1, 2))), "{chain:?}");
-            assert_eq!(header.payload, 10);
+            let heads: usize = chain.iter().map(|(.., bytes)| bytes).sum();
+            assert_eq!(header.payload, heads + 10);
         }
     }
 
@@ -287,7 +293,7 @@ mod tests {
             packet[2..4].copy_from_slice(&length.to_be_bytes());
             inspect(&packet).map(|header| header.payload)
         };
-        assert_eq!(with([1, 148, 4, 0, 0, 1, 1, 0]), Some(4), "a router alert");
+        assert_eq!(with([1, 148, 4, 0, 0, 1, 1, 0]), Some(8 + 4), "a router alert");
         for wrong in [
             [LOOSE_ROUTE, 7, 4, 9, 9, 9, 9, 0],
             [1, STRICT_ROUTE, 7, 4, 9, 9, 9, 9],

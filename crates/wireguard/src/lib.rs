@@ -18,8 +18,9 @@ mod segments;
 mod send_batch;
 
 pub use driver::{Door, DoorError};
-pub use engine::{Counts, Engine, Gate, Outbox, PeerSettings, PeerSnapshot, Way};
+pub use engine::{Counts, Engine, Gate, Outbox, Way};
 pub use inspect::{Header, Protocol, inspect};
 pub use keys::{BadKey, KeyError, PrivateKey, PublicKey, server_key};
 pub use limits::SourceLimits;
+pub use peer::{PeerSettings, PeerSnapshot};
 pub use segments::split;

@@ -1,4 +1,4 @@
-//! How many handshakes one source may begin: each costs the relay some multiplications on the curve.
+//! How many messages of handshakes one source may send: each costs the relay some multiplications on the curve.
 
 use ekiden_model::units::{Span, Time};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub struct SourceLimits {
 }
 
 impl SourceLimits {
-    /// Whether a source may begin a handshake now; if so, it counts. One that nobody remembers is refused where there
+    /// Whether a source may begin a handshake now, or answer one; if so, it counts. One that nobody remembers is refused where there
     /// is no room to remember it.
     pub fn on_handshake(&mut self, now: Time, from: IpAddr) -> bool {
         let source = source(from);

@@ -1,9 +1,43 @@
 //! One peer: its session, where it is, and what it moved.
 
-use crate::engine::{PeerSettings, Way};
+use crate::engine::Way;
+use crate::keys::PublicKey;
 use boringtun::noise::Tunn;
 use ekiden_model::units::Time;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
+
+/// A peer as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerSettings {
+    /// Its public key.
+    pub key: PublicKey,
+    /// Its address in the tunnel.
+    pub v4: Ipv4Addr,
+    /// The other one.
+    pub v6: Ipv6Addr,
+    /// Whose it is.
+    pub account: String,
+    /// Which of the account's devices.
+    pub device: String,
+    /// Why it is not served now; then it gets no answer.
+    pub barred: Option<String>,
+}
+
+/// A peer as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerSnapshot {
+    /// How it is configured.
+    pub settings: PeerSettings,
+    /// Where it was last.
+    pub endpoint: Option<SocketAddr>,
+    /// When a session was last agreed on.
+    pub handshake: Option<Time>,
+    /// Bytes of packets that came from it.
+    pub received: u64,
+    /// Bytes of packets that went to it.
+    pub sent: u64,
+}
 
 /// A peer that is served.
 pub(crate) struct Peer {

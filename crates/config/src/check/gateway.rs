@@ -8,9 +8,11 @@ use ekiden_proxy::settings::Quic;
 pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
     let gateway = &draft.gateway;
     if gateway.devices.is_empty() {
+        // the device of [wireguard] is one of them, but for tunnels of QUIC
+        let is_alone = !draft.wireguard.is_on();
         let idle = [
-            (gateway.keep_source, "keep_source", "`keep_source`"),
-            (gateway.quic == Quic::Block, "quic", "`quic = \"block\"`"),
+            (gateway.keep_source && is_alone, "keep_source", "`keep_source`"),
+            (gateway.quic == Quic::Block && is_alone, "quic", "`quic = \"block\"`"),
             (gateway.quic == Quic::Tunnel, "quic", "`quic = \"tunnel\"`"),
         ];
         for (_, key, what) in idle.into_iter().filter(|(set, ..)| *set) {
@@ -88,6 +90,15 @@ mod tests {
         assert!(found.contains("300 is the mark of [gateway]"), "{found}");
         let idle = problems("[gateway]\nkeep_source = true\nquic = \"block\"\n");
         assert_eq!(idle.matches("has no effect without `devices`").count(), 2, "{idle}");
+        // they act on the device of [wireguard]
+        let door = "[accounts]\nenabled = true\n[wireguard]\nlisten = \"0.0.0.0\"\nendpoint = \"a.example:51820\"\n";
+        for (keys, without_effect) in
+            [("keep_source = true\nquic = \"block\"", 0), ("quic = \"tunnel\"", 1)]
+        {
+            let found = problems(&format!("[gateway]\n{keys}\n{door}"));
+            let count = found.matches("has no effect without `devices`").count();
+            assert_eq!(count, without_effect, "{found}");
+        }
         for bad in ["eth*", "a/b", "sixteen-letters-", "a\\\"b", ""] {
             let found = problems(&format!("[gateway]\ndevices = [\"{bad}\"]\n{RULE}"));
             assert!(found.contains("is not the name of a network device"), "{bad}: {found}");

@@ -86,7 +86,8 @@ pub(crate) fn read(
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
-    settings.wireguard.state = settings.accounts.state.clone().or_else(state::directory);
+    // another folder needs a restart, and has another key
+    settings.wireguard.state = fixed.draft.accounts.state.clone().or_else(state::directory);
     let shown = shown(&loaded);
     Ok(Reread { settings, text: loaded.text, log, warnings, alerts, traces, tunnels, shown })
 }

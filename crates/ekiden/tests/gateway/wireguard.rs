@@ -13,6 +13,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_telephone_comes_home_by_wireguard", a_telephone_comes_home_by_wireguard),
     ("limits_hold_for_all_that_a_telephone_sends", limits_hold_for_all_that_a_telephone_sends),
     ("a_telephone_s_door_leaves_nothing", a_telephone_s_door_leaves_nothing),
+    ("a_device_that_goes_away_is_made_anew", a_device_that_goes_away_is_made_anew),
+    ("a_door_without_its_own_rules_stays_closed", a_door_without_its_own_rules_stays_closed),
     ("the_service_s_user_opens_the_door", the_service_s_user_opens_the_door),
 ];
 
@@ -223,6 +225,12 @@ fn a_telephone_s_door_leaves_nothing(network: &Network) {
     wait_for("no device", || !devices());
     daemon.reload(&config(OFF, DOOR));
     wait_for("the device", devices);
+    // another folder needs a restart: until then the key stays, which telephones have
+    let public = door(&daemon)["public_key"].clone();
+    let state = "enabled = true\nstate = \"DIR/other\"";
+    daemon.reload(&config(OFF, &DOOR.replace("enabled = true", state)));
+    assert_eq!(door(&daemon)["public_key"], public);
+    assert!(daemon.log().contains("`state` of [accounts] needs a restart"), "{}", daemon.log());
     // somebody else's device is left alone, and everything else is served
     daemon
         .reload(&config("devices = [\"eth1\"]", "[accounts]\nenabled = true\nrequired = false\n"));
@@ -241,6 +249,44 @@ fn a_telephone_s_door_leaves_nothing(network: &Network) {
     daemon.stop();
     assert!(!devices());
     assert_eq!(network.left(), (0, 0, false));
+}
+
+fn a_device_that_goes_away_is_made_anew(network: &Network) {
+    let daemon = serve(network);
+    let is_up = || network.on_gateway("ip -o link show up").contains("ekiden-wg");
+    for (how, why) in
+        [("ip link del ekiden-wg", "is gone"), ("ip link set ekiden-wg down", "was set down")]
+    {
+        assert!(is_up() && door(&daemon)["error"].is_null());
+        network.on_gateway(how);
+        wait_for("the news", || door(&daemon)["error"].as_str().is_some_and(|e| e.contains(why)));
+        assert!(door(&daemon)["listen"].as_array().is_none_or(Vec::is_empty));
+        wait_for("another device", || is_up() && door(&daemon)["error"].is_null());
+    }
+    assert_eq!(daemon.log().matches("is opened anew").count(), 2, "{}", daemon.log());
+}
+
+fn a_door_without_its_own_rules_stays_closed(network: &Network) {
+    let Some(program) = program() else { return };
+    let servers = answer_datagrams(network);
+    let daemon = serve(network);
+    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
+    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
+    let phone = Phone::new(network, &program, &text);
+    let own = phone.own();
+    let passes = || phone.ask(&own[0], servers[0], b"whence?", PATIENCE_OF_SILENCE).is_some();
+    wait_for("the session", passes);
+    // rules that cannot be set: those before are for another device
+    network.on_gateway("ip -4 rule add fwmark 4711 lookup 77");
+    daemon.reload(&config("mark = 4711", &format!("{DOOR}device = \"ekiden-2\"\n")));
+    let gateway = daemon.status()["gateway"].clone();
+    assert!(gateway["error"].as_str().unwrap().contains("others use the mark"), "{gateway}");
+    assert!(network.on_gateway("nft list table inet ekiden_gateway").contains("ekiden-wg"));
+    let dropped = || door(&daemon)["undelivered"].as_u64();
+    wait_for("another session", || !passes() && dropped() >= Some(3));
+    network.on_gateway("ip -4 rule del fwmark 4711 lookup 77");
+    wait_for("the rules", || daemon.status()["gateway"]["in_effect"] == true);
+    wait_for("the open door", passes);
 }
 
 /// With no more than the packaged unit gives.

@@ -88,7 +88,7 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Reads one packet with its head. Errors: `WouldBlock` where there is none.
+    /// Reads one packet with its head. Errors: `WouldBlock` where there is none; `EBADFD` where the device was deleted.
     pub fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(into)
     }

@@ -4,6 +4,7 @@
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::Protocol;
+use crate::resources::HeldMemory;
 use crate::resources::arrival::{Diverted, reset};
 use crate::session::{OpenTunnel, Session};
 use crate::settings::GoTo;
@@ -25,7 +26,8 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
         session.registration.begin(Protocol::Gateway, to.to_string());
         return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
     }
-    let (early, claimed) = first_bytes(session, to.port).await?;
+    // counted until the tunnel has them, however long connecting takes
+    let (early, _held, claimed) = first_bytes(session, to.port).await?;
     if let Err(failure) = session.begin_service() {
         session.registration.begin(Protocol::Gateway, to.to_string());
         return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
@@ -87,9 +89,12 @@ pub(super) fn refuse(
     None
 }
 
-/// Waits for the client's first bytes, which are relayed later, and the name in them. `None`: the relay is
-/// stopping, or the client has reset the connection.
-async fn first_bytes(session: &Session, port: u16) -> Option<(Vec<u8>, Option<Destination>)> {
+/// Waits for the client's first bytes, which are relayed later, and the name in them. With them comes the memory that
+/// they take. `None`: the relay is stopping, or the client has reset the connection.
+async fn first_bytes(
+    session: &Session,
+    port: u16,
+) -> Option<(Vec<u8>, Option<HeldMemory>, Option<Destination>)> {
     let config =
         Config { silence: session.config.settings.gateway.first_bytes, rest: REST, most: MOST };
     let mut wait = FirstBytes::new(config, clock::now());
@@ -130,5 +135,11 @@ async fn first_bytes(session: &Session, port: u16) -> Option<(Vec<u8>, Option<De
         FirstWords::Partial | FirstWords::Nameless => (&counts.unnamed, None),
     };
     counter.fetch_add(1, Relaxed);
-    Some((incoming.take(), name.map(|name| Destination { host: Host::Name(name), port })))
+    drop(reader);
+    let early = incoming.take();
+    if let Some(held) = &mut held {
+        // less than before, which is always there
+        held.resize(early.capacity()).await;
+    }
+    Some((early, held, name.map(|name| Destination { host: Host::Name(name), port })))
 }

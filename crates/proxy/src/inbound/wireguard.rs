@@ -1,7 +1,7 @@
 //! What passes between clients of the WireGuard door and the kernel: by the rules, and within the limits of accounts.
 //!
 //! TCP that the relay carries is judged and counted there. All else passes the kernel alone, so it is judged and counted
-//! here: each packet once, by what it carries behind the heads of IP and UDP.
+//! here: each packet once, by what it carries behind the fixed heads of IP and UDP.
 
 use crate::destination::Destination;
 use crate::inbound::udp::forward::admit;
@@ -49,10 +49,6 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
     }
 
     fn client(&mut self, now: Time, peer: &PeerSettings) -> Option<&mut Client> {
-        if now >= self.swept + IDLE {
-            self.swept = now;
-            self.clients.retain(|_, client| now < client.used + IDLE);
-        }
         if self.clients.get(&peer.key).is_none_or(|client| now >= client.until) {
             let config = (self.config)()?;
             let account = admit(&config, SocketAddr::new(peer.v4.into(), 0)).ok().flatten();
@@ -83,7 +79,7 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
             false => (header.destination, header.source, header.ports.map(|(from, _)| from)),
         };
         let to = SocketAddr::new(other.to_canonical(), port.unwrap_or(0));
-        if client.is_relayed(header, to.ip()) {
+        if client.is_relayed(header, to) {
             return true;
         }
         if from_peer && !client.may_go(now, own, to, &account) {
@@ -93,21 +89,32 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
         let direction = if from_peer { Direction::Up } else { Direction::Down };
         client.count(&account, direction, header.payload)
     }
+
+    fn on_tick(&mut self, now: Time) {
+        if now >= self.swept + HOLDS {
+            self.swept = now;
+            self.clients.retain(|_, client| now < client.used + IDLE);
+        }
+    }
 }
 
 impl Client {
     /// Whether the relay carries it, and so judges and counts it. A later fragment only says that it is TCP: the kernel
     /// believes the first one (RFC 8200 §4.5).
-    fn is_relayed(&self, header: &Header, other: IpAddr) -> bool {
+    fn is_relayed(&self, header: &Header, other: SocketAddr) -> bool {
         let settings = &self.config.settings;
+        let door = &settings.wireguard;
+        // names over TCP end at this machine, and are not diverted
+        let is_own = door.own().contains(&other.ip())
+            || (other.port() == 53 && door.asks_at(other.ip(), &settings.dns.listen));
         header.protocol == Protocol::Tcp
             && header.ports.is_some()
-            && !settings.wireguard.own().contains(&other)
-            && !settings.gateway.bypass.iter().any(|net| net.contains(&other))
+            && !is_own
+            && !settings.gateway.bypass.iter().any(|net| net.contains(&other.ip()))
     }
 
     fn may_go(&mut self, now: Time, own: IpAddr, to: SocketAddr, account: &KnownAccount) -> bool {
-        // the relay itself: nftables lets in what it serves
+        // the relay itself: nftables lets in names and ping
         if self.config.settings.wireguard.own().contains(&to.ip()) {
             return true;
         }
@@ -135,5 +142,121 @@ impl Client {
         }
         let share = self.share.as_ref();
         share.is_some_and(|share| share.datagram(direction, bytes) == Some(true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::status::AccountsStatus;
+    use crate::policy::accounts::{Directory, PendingLogin};
+    use crate::resources::Resources;
+    use crate::runtime::shared::Shared;
+    use crate::settings::{Account, Limits, Settings};
+    use ekiden_linux::host::clock;
+
+    /// One account, whose clients are of 10.77.0.0/24.
+    #[derive(Debug)]
+    struct Anna;
+
+    impl Directory for Anna {
+        fn at(&self, _: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+            let (allow, deny) = (vec![], vec![]);
+            Some(Ok(Arc::new(KnownAccount { id: 7, name: "anna".into(), allow, deny })))
+        }
+
+        fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {
+            None
+        }
+
+        fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
+            Box::pin(async { unreachable!("no test logs in") })
+        }
+
+        fn may_stay(&self, _: i64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn status(&self) -> AccountsStatus {
+            AccountsStatus::default()
+        }
+    }
+
+    /// The configuration of a relay at 192.168.1.1 that answers questions for names, where the account may have one
+    /// connection.
+    fn config() -> Arc<RuntimeConfig> {
+        let mut settings = Settings::default();
+        settings.wireguard.dns = vec!["192.168.1.1".parse().unwrap()];
+        settings.dns.listen = vec!["192.168.1.1:53".parse().unwrap()];
+        settings.sharing.list.push(Account {
+            name: "anna".into(),
+            addresses: vec![],
+            peers: vec![],
+            limits: Limits { connections: Some(1), ..Limits::default() },
+        });
+        let (resources, _admitted) = Resources::new(&settings, true);
+        let shared = Shared::new(&settings, resources, None);
+        let config = RuntimeConfig::new(Arc::new(settings), shared, Some(Arc::new(Anna)), None);
+        Arc::new(config.unwrap())
+    }
+
+    fn peer() -> PeerSettings {
+        PeerSettings {
+            key: PublicKey::from([7; 32]),
+            v4: [10, 77, 0, 2].into(),
+            v6: "fd77::2".parse().unwrap(),
+            account: "anna".into(),
+            device: "phone".into(),
+            barred: None,
+        }
+    }
+
+    /// A packet of 100 bytes.
+    fn up(protocol: Protocol, to: &str) -> Header {
+        let to: SocketAddr = to.parse().unwrap();
+        Header {
+            source: [10, 77, 0, 2].into(),
+            destination: to.ip(),
+            protocol,
+            ports: Some((5_000, to.port())),
+            length: 120,
+            payload: 100,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_device_gives_its_place_back_without_another_s_packet() {
+        let config = config();
+        let held = Arc::clone(&config);
+        let mut gate = ClientGate::new(move || Some(Arc::clone(&held)));
+        let now = clock::now() + IDLE;
+        assert!(gate.passes(now, &peer(), true, &up(Protocol::Udp, "8.8.8.8:5000")));
+        let is_free = || config.shared.quotas.admit_known("anna", None).is_ok();
+        gate.on_tick(now + Span::from_secs(59));
+        assert!(!is_free(), "it may have one connection");
+        gate.on_tick(now + IDLE);
+        assert!(is_free());
+    }
+
+    #[tokio::test]
+    async fn names_over_tcp_count_where_they_end_here() {
+        let config = config();
+        let held = Arc::clone(&config);
+        let mut gate = ClientGate::new(move || Some(Arc::clone(&held)));
+        let counted = |config: &RuntimeConfig| {
+            config.shared.quotas.account("anna").map_or(0, |account| account.bytes_up)
+        };
+        for (to, counts) in [
+            ("10.77.0.1:53", true),
+            ("192.168.1.1:53", true),
+            // the relay carries them, or nftables rejects them
+            ("192.168.1.1:80", false),
+            ("192.168.2.1:53", false),
+            ("8.8.8.8:53", false),
+        ] {
+            let before = counted(&config);
+            assert!(gate.passes(clock::now(), &peer(), true, &up(Protocol::Tcp, to)), "{to}");
+            assert_eq!(counted(&config) - before, if counts { 100 } else { 0 }, "{to}");
+        }
     }
 }

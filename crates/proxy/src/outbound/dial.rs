@@ -97,6 +97,13 @@ pub(crate) fn check(
 ) -> Result<(), Failure> {
     allowed(address.ip())?;
     let settings = &config.settings;
+    let mut behind = settings.embedded(address.ip()).chain([address.ip()]);
+    if behind.any(|ip| settings.wireguard.is_client(ip)) {
+        let text = format!(
+            "{address} is of a client of [wireguard], and none is reached through this relay"
+        );
+        return Err(Failure::new(FailureKind::Prohibited, text));
+    }
     let forwards = settings.forwards.iter().filter(|forward| forward.protocol.tcp());
     let forwards = forwards.flat_map(|forward| &forward.listen);
     let own = settings.listen.iter().chain(&settings.closed).chain(&settings.tunnel.listen);

@@ -5,15 +5,16 @@
 //! is taken first. What an attempt finds counts only if nothing else was asked for meanwhile.
 
 use super::Inner;
+use super::diversion::{Ports, divert_nothing_new, divert_plan, held_plan};
 use super::listener::BACKLOG;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::status::{GatewayDevice, GatewayStatus};
 use crate::resources::AcceptedClient;
 use crate::resources::arrival::{Directed, Diverted};
-use crate::settings::{Gateway, Quic, Settings, Wireguard};
+use crate::settings::{Gateway, Quic, Settings};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan, TunnelRules};
+use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan};
 use ekiden_linux::links::netlink::Netlink;
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::{socket, transparent};
@@ -37,7 +38,8 @@ pub(super) struct GatewayDoor {
     pub(super) quic: Vec<(SocketAddr, JoinHandle<()>)>,
     /// The rules; held while they change.
     pub(super) rules: Arc<Mutex<Option<Divert>>>,
-    state: RuleState,
+    /// The plan whose rules the kernel has, as of the last look.
+    pub(super) held: Option<DivertPlan>,
     error: Option<String>,
     /// When they are tried again.
     health: Option<Health>,
@@ -45,59 +47,6 @@ pub(super) struct GatewayDoor {
     restored: u64,
     /// The relay stops: nothing is set any more.
     stopped: bool,
-}
-
-/// What the kernel has, as of the last look.
-#[derive(Debug, Clone, Copy, Default)]
-struct RuleState {
-    /// Rules that are held.
-    held: bool,
-    /// Among them those for the device of the WireGuard door.
-    #[cfg_attr(not(feature = "wireguard"), expect(dead_code, reason = "there is no such door"))]
-    tunnel: bool,
-}
-
-impl RuleState {
-    fn of(rules: &mut Option<Divert>) -> Self {
-        let Some(divert) = rules else { return Self::default() };
-        let held = divert.is_held() && divert.plan().is_some();
-        let tunnel = held && divert.plan().is_some_and(|plan| plan.tunnel.is_some());
-        Self { held, tunnel }
-    }
-}
-
-/// Ports of loopback for IPv4 and IPv6.
-pub type Ports = [Option<u16>; 2];
-
-/// The plan of these settings, for listeners at these ports of loopback, and sockets for QUIC at those.
-pub fn divert_plan(settings: &Settings, [v4, v6]: Ports, quic: Ports) -> DivertPlan {
-    let gateway = &settings.gateway;
-    // a user of its own has no connections but this relay's
-    let own = gateway.own.then(|| rustix::process::geteuid().as_raw());
-    DivertPlan {
-        devices: gateway.devices.clone(),
-        v4,
-        v6,
-        own_except: own,
-        reject_quic: gateway.quic == Quic::Block,
-        quic: if gateway.quic == Quic::Tunnel { quic } else { Ports::default() },
-        bypass: gateway.bypass.iter().map(|net| (net.network(), net.prefix_len())).collect(),
-        mark: gateway.mark,
-        tunnel: settings.wireguard.is_on().then(|| tunnel_rules(settings)),
-    }
-}
-
-fn tunnel_rules(settings: &Settings) -> TunnelRules {
-    let Wireguard { device, network, network_v6, masquerade, .. } = &settings.wireguard;
-    TunnelRules {
-        device: device.clone(),
-        networks: vec![
-            (network.network().into(), network.prefix_len()),
-            (network_v6.network().into(), network_v6.prefix_len()),
-        ],
-        masquerade: *masquerade,
-        names: !settings.dns.listen.is_empty(),
-    }
 }
 
 impl Inner {
@@ -119,16 +68,16 @@ impl Inner {
             // live connections still need their packets
             false => divert_nothing_new(rules),
         };
-        let state = RuleState::of(rules);
+        let held = held_plan(rules);
         let door = &mut *locked(&self.gateway);
         if door.asked != asked {
             return;
         }
-        door.state = state;
+        door.held = held;
         let error = done.err().map(|error| error.to_string());
         match &error {
             Some(error) => {
-                let then = match state.held {
+                let then = match door.held.is_some() {
                     true => "the rules before stay in effect",
                     false => "all connections pass by, unaccelerated",
                 };
@@ -209,7 +158,7 @@ impl Inner {
         let rules = self.forget_rules();
         *locked(&rules) = None;
         let door = &mut *locked(&self.gateway);
-        door.state = RuleState::default();
+        door.held = None;
         close_all(&mut door.listeners);
         close_all(&mut door.quic);
     }
@@ -228,7 +177,7 @@ impl Inner {
             let door = locked(&self.gateway);
             (Arc::clone(&door.rules), door.asked, door.settings.is_on())
         };
-        let mut held = match rules.try_lock() {
+        let mut rules = match rules.try_lock() {
             Ok(rules) => rules,
             Err(TryLockError::Poisoned(rules)) => rules.into_inner(),
             // they change now
@@ -239,12 +188,12 @@ impl Inner {
         if door.asked != asked || door.stopped {
             return;
         }
-        door.state = RuleState::of(&mut held);
-        let idle = !is_on && held.is_some() && self.shared.gateway.live.load(Relaxed) == 0;
+        door.held = held_plan(&mut rules);
+        let idle = !is_on && rules.is_some() && self.shared.gateway.live.load(Relaxed) == 0;
         let failed = door.health.as_ref().is_some_and(|health| health.is_available(now));
-        let lost = is_on && door.health.is_none() && !door.state.held;
-        if door.state.held {
-            held.as_ref().into_iter().for_each(|divert| door.restore_routing(divert));
+        let lost = is_on && door.health.is_none() && door.held.is_none();
+        if door.held.is_some() {
+            rules.as_ref().into_iter().for_each(|divert| door.restore_routing(divert));
         }
         if idle || failed || lost {
             let inner = Arc::clone(self);
@@ -272,20 +221,14 @@ impl Inner {
             *rules = None;
         }
         let door = &mut *locked(&self.gateway);
-        door.state = RuleState::of(rules);
+        door.held = held_plan(rules);
         if rules.is_none() && !is_on {
             (door.error, door.health) = (None, None);
         }
-        if is_on && lost && door.state.held {
+        if is_on && lost && door.held.is_some() {
             door.restored += 1;
             tracing::warn!("gateway: nft had ended; its rules are set again");
         }
-    }
-
-    /// Whether the kernel has the rules for the device of the WireGuard door.
-    #[cfg(feature = "wireguard")]
-    pub(super) fn tunnel_rules_hold(&self) -> bool {
-        locked(&self.gateway).state.tunnel
     }
 
     async fn accept_diverted(self: Arc<Self>, listener: TcpListener) {
@@ -321,7 +264,7 @@ impl Inner {
 
     pub(super) fn gateway_status(&self) -> Option<GatewayStatus> {
         let door = locked(&self.gateway);
-        if !door.settings.is_on() && !door.state.held {
+        if !door.settings.is_on() && door.held.is_none() {
             return None;
         }
         let counts = &self.shared.gateway;
@@ -333,7 +276,7 @@ impl Inner {
         };
         let retry = door.health.as_ref().map(|health| health.deadline().since(clock::now()));
         Some(GatewayStatus {
-            in_effect: door.settings.is_on() && door.state.held && door.error.is_none(),
+            in_effect: door.settings.is_on() && door.held.is_some() && door.error.is_none(),
             error: door.error.clone(),
             retry_in_seconds: retry.map(|left| left.as_millis().div_ceil(1_000)),
             restored: door.restored,
@@ -405,19 +348,6 @@ impl GatewayDoor {
 
 fn close_all(sockets: &mut Vec<(SocketAddr, JoinHandle<()>)>) {
     sockets.drain(..).for_each(|(_, task)| task.abort());
-}
-
-/// Keeps the rules for packets of live connections alone.
-fn divert_nothing_new(rules: &mut Option<Divert>) -> Result<(), DivertError> {
-    let Some(divert) = rules else { return Ok(()) };
-    let Some(before) = divert.plan() else { return Ok(()) };
-    let plan = DivertPlan {
-        devices: Vec::new(),
-        own_except: None,
-        quic: Ports::default(),
-        ..before.clone()
-    };
-    divert.set(&plan)
 }
 
 /// This relay's own connections are told from the machine's by its user.

@@ -1,6 +1,7 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
 mod alerts;
+mod diversion;
 mod dns;
 mod explain;
 mod forwards;
@@ -28,13 +29,13 @@ use crate::resources::Resources;
 use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
 use crate::settings::Settings;
+pub use diversion::{Ports, divert_plan};
 use dns::NamePorts;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::memory::ProcessMemory;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
-pub use gateway::{Ports, divert_plan};
 use housekeeping::{enforce_accounts, housekeeping, tick_resources};
 use listener::{Listeners, bind};
 pub use orders::SecureStream;

@@ -6,6 +6,7 @@ use crate::inbound::udp::diverted::{Blocked, WAITING};
 use crate::inbound::udp::forward::{ForwardFlow, admit};
 use crate::observe::log_throttle::LogThrottle;
 use bytes::Bytes;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan};
 use ekiden_linux::sockets::receive_batch::{ReceiveBatch, merge};
@@ -175,5 +176,5 @@ fn block_quic(
 ) -> Result<(), DivertError> {
     let diverts = |divert: &&mut Divert| divert.plan().is_some_and(DivertPlan::diverts_quic);
     // otherwise it passes by anyway
-    rules.as_mut().filter(diverts).map_or(Ok(()), |divert| divert.block_quic(pairs))
+    rules.as_mut().filter(diverts).map_or(Ok(()), |divert| divert.block_quic(clock::now(), pairs))
 }

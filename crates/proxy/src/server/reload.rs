@@ -57,6 +57,7 @@ impl Server {
         inner.forward_on(&settings, forwards);
         inner.answer_names_on(&settings);
         leaving.iter().for_each(|listener| inner.end_listening(listener));
+        inner.end_other_wireguard(&settings);
         inner.open_gateway(&settings);
         inner.open_wireguard(&settings);
         inner.reloads.fetch_add(1, Relaxed);

@@ -80,6 +80,26 @@ impl Wireguard {
         [v4.into(), v6.into()]
     }
 
+    /// Whether clients may ask for names at this relay's address, where it answers them at `listen`: at its own in the
+    /// tunnel, and at those of `dns`. Its other addresses are not theirs.
+    pub fn asks_at(&self, address: IpAddr, listen: &[SocketAddr]) -> bool {
+        let answers = |at: &SocketAddr| {
+            let all = at.ip().is_unspecified() && at.is_ipv6() == address.is_ipv6();
+            all || at.ip() == address
+        };
+        let given = || self.dns.contains(&address) && listen.iter().any(answers);
+        !listen.is_empty() && (self.own().contains(&address) || given())
+    }
+
+    /// Whether an address is a client's of this door, or could be given to one.
+    pub fn is_client(&self, address: IpAddr) -> bool {
+        let is_within = match address.to_canonical() {
+            IpAddr::V4(v4) => self.network.contains(&v4),
+            IpAddr::V6(v6) => self.network_v6.contains(&v6),
+        };
+        self.is_on() && is_within && !self.own().contains(&address.to_canonical())
+    }
+
     /// The lowest addresses that no device has; `None`: all are taken.
     pub fn free(&self, taken: &BTreeSet<Ipv4Addr>) -> Option<(Ipv4Addr, Ipv6Addr)> {
         let mut all = self.numbers().map(|number| self.addresses(number));
@@ -116,6 +136,41 @@ mod tests {
         for network in ["10.77.0.0/32", "10.77.0.0/31"] {
             assert!(!Wireguard { network: network.parse().unwrap(), ..door.clone() }.has_room());
         }
+    }
+
+    #[test]
+    fn clients_are_within_the_networks_while_the_door_is_on() {
+        let off = Wireguard::default();
+        let on = Wireguard { listen: vec!["0.0.0.0:51820".parse().unwrap()], ..off.clone() };
+        for (address, is_client) in [
+            ("10.77.0.2", true),
+            ("10.77.0.255", true),
+            ("::ffff:10.77.0.3", true),
+            ("fd65:6b69:6465:6e77::2", true),
+            ("10.77.0.1", false),
+            ("fd65:6b69:6465:6e77::1", false),
+            ("10.77.1.2", false),
+            ("fd65:6b69:6465:6e78::2", false),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!((on.is_client(address), off.is_client(address)), (is_client, false));
+        }
+    }
+
+    #[test]
+    fn names_are_asked_for_at_the_relay_s_addresses_in_the_tunnel_and_at_those_of_dns() {
+        let [own, lan, other] =
+            ["10.77.0.1", "192.168.1.1", "192.168.2.1"].map(|ip| ip.parse().unwrap());
+        let door = Wireguard { dns: vec![lan, [9, 9, 9, 9].into()], ..Wireguard::default() };
+        let ports = |ip: &str| [SocketAddr::new(ip.parse().unwrap(), 53)];
+        let asks = |listen: &[SocketAddr]| [own, lan, other].map(|ip| door.asks_at(ip, listen));
+        assert_eq!(asks(&[]), [false; 3]);
+        assert_eq!(asks(&ports("127.0.0.1")), [true, false, false]);
+        assert_eq!(asks(&ports("192.168.1.1")), [true, true, false]);
+        assert_eq!(asks(&ports("192.168.2.1")), [true, false, false]);
+        assert_eq!(asks(&ports("0.0.0.0")), [true, true, false]);
+        assert_eq!(asks(&ports("::")), [true, false, false]);
+        assert!(!door.asks_at([9, 9, 9, 9].into(), &ports("192.168.1.1")), "another's");
     }
 
     proptest! {

@@ -85,6 +85,26 @@ fn a_wildcard_listener_is_every_address_of_this_machine() {
     assert_eq!(relay.status().totals.accepted - accepted, 4);
 }
 
+/// The kernel's rules are for what it forwards, and not for what the relay itself sends.
+#[cfg(feature = "wireguard")]
+#[test]
+fn clients_of_wireguard_are_no_destinations() {
+    let server = names();
+    let mut settings = open(&["127.0.0.1:0"], &server);
+    // without a folder for its key it does not open, and its networks are its own all the same
+    settings.wireguard.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let relay = Relay::start(settings);
+    for host in
+        ["10.77.0.3", "[::ffff:10.77.0.3]", "[64:ff9b::10.77.0.3]", "[fd65:6b69:6465:6e77::3]"]
+    {
+        let text = refusal(relay.address, format!("{host}:9"));
+        assert!(text.starts_with("HTTP/1.1 403"), "{host}: {text}");
+        assert!(text.contains("a client of [wireguard]"), "{host}: {text}");
+    }
+    let (head, _) = connect_udp(relay.address, "10.77.0.3", 9);
+    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+}
+
 /// A tunnel's fallback listens on the same port of TCP: no client may speak to it through the relay.
 #[test]
 fn a_tunnel_s_port_is_the_relay_itself() {

@@ -9,9 +9,9 @@ pub struct Counts {
     pub sent: u64,
     /// Handshakes that were answered or completed.
     pub handshakes: u64,
-    /// Handshakes of sources that had to prove their address first.
+    /// Messages of handshakes whose sources had to prove their address first.
     pub cookies: u64,
-    /// Handshakes beyond a source's limit.
+    /// Messages of handshakes beyond a source's limit.
     pub limited: u64,
     /// Handshakes of keys that no peer has, or of one that is barred.
     pub unknown: u64,

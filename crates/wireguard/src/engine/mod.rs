@@ -2,7 +2,7 @@
 //!
 //! What costs little is asked first. A datagram of data must name a session. One that begins a handshake must know
 //! the relay's public key (`mac1`), under load prove its address (`mac2`), and be within its source's limit; only then is a
-//! multiplication on the curve spent on it. Whoever is no peer gets no answer.
+//! multiplication on the curve spent on it. So must one that answers a handshake. Whoever is no peer gets no answer.
 
 mod counts;
 
@@ -11,18 +11,17 @@ pub use counts::Counts;
 use crate::inspect::{Header, inspect};
 use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::SourceLimits;
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerSettings, PeerSnapshot};
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::handshake::parse_handshake_anon;
 use boringtun::noise::rate_limiter::RateLimiter;
 use boringtun::noise::{Packet, Tunn, TunnResult};
 use ekiden_model::units::Time;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Handshakes a second from which on a source must prove its address. Each counts twice: it is looked at before and
-/// after its peer is known.
+/// Messages of handshakes a second from which on a source must prove its address.
 const UNDER_LOAD: u64 = 200;
 /// The longest packet, and what WireGuard puts around it.
 const LONGEST: usize = 65_535 + 32;
@@ -60,38 +59,9 @@ pub trait Gate: Send {
     /// Whether a packet from a peer, or to it, may pass. `header` is of a packet whose address on the peer's side is its
     /// own.
     fn passes(&mut self, now: Time, peer: &PeerSettings, from_peer: bool, header: &Header) -> bool;
-}
 
-/// A peer as it is configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerSettings {
-    /// Its public key.
-    pub key: PublicKey,
-    /// Its address in the tunnel.
-    pub v4: Ipv4Addr,
-    /// The other one.
-    pub v6: Ipv6Addr,
-    /// Whose it is.
-    pub account: String,
-    /// Which of the account's devices.
-    pub device: String,
-    /// Why it is not served now; then it gets no answer.
-    pub barred: Option<String>,
-}
-
-/// A peer as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerSnapshot {
-    /// How it is configured.
-    pub settings: PeerSettings,
-    /// Where it was last.
-    pub endpoint: Option<SocketAddr>,
-    /// When a session was last agreed on.
-    pub handshake: Option<Time>,
-    /// Bytes of packets that came from it.
-    pub received: u64,
-    /// Bytes of packets that went to it.
-    pub sent: u64,
+    /// Four times a second, with or without packets.
+    fn on_tick(&mut self, now: Time);
 }
 
 /// The door; see the module.
@@ -242,7 +212,15 @@ impl Engine {
                 let Some(index) = self.on_handshake(now, way, datagram, out) else { return };
                 Some(index)
             }
-            Ok(Packet::HandshakeResponse(packet)) => Some(packet.receiver_idx as usize >> 8),
+            Ok(Packet::HandshakeResponse(packet)) => {
+                let index = packet.receiver_idx as usize >> 8;
+                let is_known = self.peers.get(index).is_some_and(Option::is_some);
+                // anybody who knows the relay's key can write one, and it costs as much as what begins a handshake
+                if is_known && self.admitted(now, way, datagram, out).is_none() {
+                    return;
+                }
+                Some(index)
+            }
             Ok(Packet::PacketCookieReply(packet)) => Some(packet.receiver_idx as usize >> 8),
             Ok(Packet::PacketData(packet)) => Some(packet.receiver_idx as usize >> 8),
         };
@@ -309,24 +287,25 @@ impl Engine {
         }
     }
 
-    /// Whose handshake a datagram begins; `None`: nobody's, or one that is dropped.
-    fn on_handshake(
+    /// A message of a handshake on which multiplications may be spent; `None`: it does not know the relay's key, or its
+    /// source must prove its address first or is beyond its limit.
+    fn admitted<'a>(
         &mut self,
         now: Time,
         way: Way,
-        datagram: &[u8],
+        datagram: &'a [u8],
         out: &mut dyn Outbox,
-    ) -> Option<usize> {
+    ) -> Option<Packet<'a>> {
         let from = way.to.ip();
         let packet = match self.load.verify_packet(Some(from), datagram, out.room()) {
-            Ok(Packet::HandshakeInit(packet)) => packet,
+            Ok(packet) => packet,
             Err(TunnResult::WriteToNetwork(cookie)) => {
                 let length = cookie.len();
                 out.send(way, length);
                 self.counts.cookies += 1;
                 return None;
             }
-            _ => {
+            Err(_) => {
                 self.counts.invalid += 1;
                 return None;
             }
@@ -335,6 +314,20 @@ impl Engine {
             self.counts.limited += 1;
             return None;
         }
+        Some(packet)
+    }
+
+    /// Whose handshake a datagram begins; `None`: nobody's, or one that is dropped.
+    fn on_handshake(
+        &mut self,
+        now: Time,
+        way: Way,
+        datagram: &[u8],
+        out: &mut dyn Outbox,
+    ) -> Option<usize> {
+        let Packet::HandshakeInit(packet) = self.admitted(now, way, datagram, out)? else {
+            return None;
+        };
         let half = parse_handshake_anon(&self.key.secret(), &self.public.half(), &packet);
         let Ok(half) = half else {
             self.counts.invalid += 1;
@@ -396,8 +389,9 @@ impl Engine {
     }
 
     /// Four times a second: sessions grow old, and handshakes are repeated.
-    pub fn on_tick(&mut self, now: Time, out: &mut dyn Outbox) {
+    pub fn on_tick(&mut self, now: Time, gate: &mut dyn Gate, out: &mut dyn Outbox) {
         self.load.reset_count();
+        gate.on_tick(now);
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_active) {
             peer.handshake = peer.agreed(now);
             match peer.session.update_timers(out.room()) {

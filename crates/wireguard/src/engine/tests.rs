@@ -31,6 +31,8 @@ impl Gate for Usual {
     fn passes(&mut self, _: Time, _: &PeerSettings, _: bool, header: &Header) -> bool {
         header.ports.is_none_or(|(_, to)| to != 25)
     }
+
+    fn on_tick(&mut self, _: Time) {}
 }
 
 /// A phone.
@@ -279,6 +281,47 @@ fn under_load_a_source_proves_its_address_and_keeps_within_its_limit() {
     }
     let up = packet("10.77.0.2", "192.0.2.9", 443);
     assert_eq!(sends(&mut relay, client, &up).delivered, [up]);
+}
+
+#[test]
+fn answers_to_handshakes_are_limited_as_handshakes_are() {
+    let (mut relay, mut clients) = relay(1);
+    let client = &mut clients[0];
+    client.join(&mut relay);
+    // the relay begins, and somebody who knows its public key alone answers in place of the client
+    let session = relay.session(&client.settings, 0);
+    if let Some(Some(peer)) = relay.peers.get_mut(0) {
+        peer.session = session;
+        peer.is_active = false;
+    }
+    let mut out = Kept::default();
+    relay.on_packet(NOW, &packet("192.0.2.9", "10.77.0.2", 1), &mut Usual, &mut out);
+    let answer = client.open(&out.sent.pop().expect("a handshake").1);
+    let mut stranger = Client::new(9, relay.public());
+    let mut room = vec![0; 2_000];
+    let TunnResult::WriteToNetwork(begin) =
+        relay.session(&stranger.settings, 0).format_handshake_initiation(&mut room, true)
+    else {
+        panic!("no handshake");
+    };
+    let forged = stranger.open(begin);
+    assert_eq!(forged[..12][8..], answer[..12][8..], "it names the same session");
+    for _ in 0..100 {
+        relay.on_datagram(NOW, stranger.way, &forged, &mut Usual, &mut out);
+    }
+    assert_eq!((relay.counts().limited, relay.counts().invalid), (80, 20));
+    for n in 0..1_000_u32 {
+        let from = way(&format!("198.51.{}.{}:7", n / 256, n % 256));
+        relay.on_datagram(NOW, from, &forged, &mut Usual, &mut out);
+    }
+    assert!((800..1_000).contains(&relay.counts().cookies), "{:?}", relay.counts());
+    assert!(out.sent.iter().all(|(_, cookie)| cookie.len() < forged.len()));
+    // when the load is over, the true answer completes the handshake
+    relay.load = RateLimiter::new(&relay.public.half(), UNDER_LOAD);
+    let mut out = Kept::default();
+    relay.on_datagram(NOW, client.way, &answer, &mut Usual, &mut out);
+    let opened: Vec<Vec<u8>> = out.sent.iter().map(|(_, bytes)| client.open(bytes)).collect();
+    assert!(opened.iter().any(|bytes| bytes.ends_with(b"hello")), "{opened:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! packets pass by. A rule and a route that a killed program leaves do nothing, because no packet has the
 //! mark; the next start takes them over.
 
+mod blocked;
 mod look;
 mod rules;
 mod tunnel;
@@ -22,6 +23,8 @@ pub use tunnel::TunnelRules;
 
 use crate::links::netlink::{Failure, MarkRule, Netlink};
 use crate::links::nft::{Nft, NftError};
+use blocked::{BlockedPairs, Pair};
+use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -37,6 +40,7 @@ pub struct Divert {
     nft: Nft,
     netlink: Netlink,
     plan: Option<DivertPlan>,
+    blocked: BlockedPairs,
 }
 
 /// Why nothing is diverted.
@@ -75,7 +79,12 @@ impl Divert {
     /// Begins without any rule, in the calling thread's network namespace. Errors: nft is missing, or no
     /// process or descriptor is left.
     pub fn start() -> Result<Self, DivertError> {
-        Ok(Self { nft: Nft::start(None)?, netlink: Netlink::here()?, plan: None })
+        Ok(Self {
+            nft: Nft::start(None)?,
+            netlink: Netlink::here()?,
+            plan: None,
+            blocked: BlockedPairs::default(),
+        })
     }
 
     /// Diverts by `plan` in place of the plan before, at one moment. Errors: [`DivertError`]; the plan
@@ -98,6 +107,8 @@ impl Divert {
         match (set, before) {
             (Ok(()), before) => {
                 self.plan = Some(plan.clone());
+                // the new table's sets are empty
+                self.blocked = BlockedPairs::default();
                 if let Some(before) = before.filter(|before| *before != plan.mark) {
                     self.unroute(before);
                 }
@@ -112,11 +123,22 @@ impl Divert {
         }
     }
 
-    /// Answers QUIC of these clients to these destinations with "port unreachable" for half a minute. Errors: nothing was
-    /// set; the plan diverts no QUIC.
-    pub fn block_quic(&mut self, pairs: &[(SocketAddr, IpAddr)]) -> Result<(), DivertError> {
-        let text = rules::block(pairs);
-        if text.is_empty() { Ok(()) } else { Ok(self.nft.run(&text)?) }
+    /// Answers QUIC of these clients to these destinations with "port unreachable" for half a minute. What is beyond 256
+    /// pairs of one client gets no answer. Errors: nothing was set; the plan diverts no QUIC.
+    pub fn block_quic(
+        &mut self,
+        now: Time,
+        pairs: &[(SocketAddr, IpAddr)],
+    ) -> Result<(), DivertError> {
+        let alike = |pair: &&Pair| pair.0.is_ipv6() == pair.1.is_ipv6();
+        let pairs: Vec<Pair> = pairs.iter().filter(alike).copied().collect();
+        let taken = self.blocked.take(now, &pairs);
+        let text = rules::block(&taken);
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.nft.run(&text).inspect_err(|_| self.blocked.undo(taken.len()))?;
+        Ok(())
     }
 
     /// The plan in effect.

@@ -1,8 +1,9 @@
 //! What is diverted, as rules of nftables and of `ip`.
 
+use super::blocked::{BLOCKED_SECONDS, MOST as MOST_BLOCKED, Pair};
 use super::{PRIORITY, TABLE, TunnelRules};
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// Clients, with their ports, and destinations between which QUIC is answered with "port
 /// unreachable" for a while: a set of each family.
@@ -12,17 +13,12 @@ const BLOCKED_PAIRS: [&str; 2] = [
     "ip saddr . udp sport . ip daddr @blocked_quic",
     "ip6 saddr . udp sport . ip6 daddr @blocked_quic_v6",
 ];
-/// The most pairs of a set. What is beyond gets no answer.
-const MOST_BLOCKED: u32 = 16_384;
-/// How long a pair is blocked: a browser that saw QUIC fail uses TCP for some minutes, and may then try again.
-const BLOCKED_SECONDS: u32 = 30;
 
 /// Statements that block QUIC of these clients to these destinations for [`BLOCKED_SECONDS`].
-pub(super) fn block(pairs: &[(SocketAddr, IpAddr)]) -> String {
+pub(super) fn block(pairs: &[Pair]) -> String {
     let mut text = String::new();
     for ((_, name), ipv6) in BLOCKED.iter().zip([false, true]) {
-        let both =
-            |(client, to): &&(SocketAddr, IpAddr)| client.is_ipv6() == ipv6 && to.is_ipv6() == ipv6;
+        let both = |(client, to): &&Pair| client.is_ipv6() == ipv6 && to.is_ipv6() == ipv6;
         let elements: Vec<String> = pairs
             .iter()
             .filter(both)

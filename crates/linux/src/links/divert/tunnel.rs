@@ -5,6 +5,7 @@
 
 use super::rules::{DivertPlan, Prefix, bypassed};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 /// A device of clients that are far away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct TunnelRules {
     pub networks: Vec<Prefix>,
     /// Whether what is forwarded goes out under this machine's address.
     pub masquerade: bool,
-    /// Whether clients may ask this machine for names.
-    pub names: bool,
+    /// This machine's addresses at which clients may ask for names.
+    pub names: Vec<IpAddr>,
 }
 
 impl TunnelRules {
@@ -45,8 +46,12 @@ impl TunnelRules {
              \tchain entered {{\n\
              \t\tmeta mark {mark:#x} return\n"
         );
-        if self.names {
-            text.push_str("\t\tmeta l4proto { tcp, udp } th dport 53 return\n");
+        for address in &self.names {
+            let keyword = if address.is_ipv6() { "ip6" } else { "ip" };
+            let _ = writeln!(
+                text,
+                "\t\t{keyword} daddr {address} meta l4proto {{ tcp, udp }} th dport 53 return"
+            );
         }
         let _ = write!(
             text,
@@ -86,7 +91,7 @@ mod tests {
             device: "ekiden-wg".into(),
             networks: vec![([10, 77, 0, 0].into(), 24), ("fd77::".parse().unwrap(), 64)],
             masquerade: true,
-            names: true,
+            names: vec![[10, 77, 0, 1].into(), "fd77::1".parse().unwrap()],
         };
         let plan = DivertPlan {
             devices: vec!["ekiden-wg".into()],
@@ -101,7 +106,8 @@ mod tests {
         // its QUIC is not diverted
         let quic = DivertPlan { quic: [Some(40_003), Some(40_004)], ..plan.clone() };
         assert_eq!(quic.nft(), plan.nft());
-        let quiet = TunnelRules { masquerade: false, names: false, ..plan.tunnel.clone().unwrap() };
+        let quiet =
+            TunnelRules { masquerade: false, names: vec![], ..plan.tunnel.clone().unwrap() };
         let text = DivertPlan { tunnel: Some(quiet), ..plan }.nft();
         assert!(!text.contains("masquerade") && !text.contains("dport 53"), "{text}");
     }

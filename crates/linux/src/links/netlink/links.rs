@@ -196,6 +196,11 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(device).collect())
     }
 
+    /// Whether a device is up. Errors: `ENODEV`.
+    pub fn is_up(&self, name: &str) -> Result<bool, Failure> {
+        Ok(self.link(name)?.header.flags.contains(LinkFlags::Up))
+    }
+
     /// A device's counters. Errors: `ENODEV`.
     pub fn link_statistics(&self, name: &str) -> Result<LinkStatistics, Failure> {
         Ok(statistics(&self.link(name)?.attributes))

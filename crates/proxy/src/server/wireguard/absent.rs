@@ -21,6 +21,8 @@ pub(super) fn check_wireguard(settings: &Settings) -> Result<(), StartError> {
 impl Inner {
     pub(super) fn open_wireguard(self: &Arc<Self>, _: &Settings) {}
 
+    pub(super) fn end_other_wireguard(&self, _: &Settings) {}
+
     pub(super) fn tend_wireguard(self: &Arc<Self>) {}
 
     pub(super) fn close_wireguard(&self) {}

@@ -1,6 +1,7 @@
 //! The WireGuard door over reloads: its device, its peers, and this relay's answers to their questions for names. What
 //! cannot be opened is an error in the log and in the status, and everything else is served.
 
+use super::diversion::serves_tunnel;
 use super::dns::NamePorts;
 use super::{Inner, StartError};
 use crate::inbound::wireguard::ClientGate;
@@ -9,6 +10,7 @@ use crate::policy::accounts::TunnelDevice;
 use crate::settings::{Settings, Wireguard};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::links::netlink::Netlink;
 use ekiden_linux::links::tun::Tun;
 use ekiden_model::units::Time;
 use ekiden_wireguard::{Door, Engine, PeerSettings, PeerSnapshot, server_key};
@@ -30,6 +32,25 @@ pub(super) struct WireguardDoor {
     failed: u32,
 }
 
+/// What is opened, without what clients are told.
+fn opened(settings: &Wireguard) -> Wireguard {
+    Wireguard { endpoint: None, dns: Vec::new(), ..settings.clone() }
+}
+
+/// Why nothing passes the door.
+fn broken(door: &Door, settings: &Wireguard) -> Option<String> {
+    let name = &settings.device;
+    // where it cannot be asked, the door's own thread knows
+    let device = match Netlink::here().map(|netlink| netlink.is_up(name)) {
+        Ok(Ok(false)) => Some(format!("the device \"{name}\" was set down")),
+        Ok(Err(failure)) if failure.errno() == libc::ENODEV => {
+            Some(format!("the device \"{name}\" is gone"))
+        }
+        Ok(_) | Err(_) => None,
+    };
+    device.or_else(|| door.ended())
+}
+
 /// Nothing: this build has the door.
 #[allow(clippy::unnecessary_wraps)] // its counterpart in a build without the door fails
 pub(super) const fn check_wireguard(_: &Settings) -> Result<(), StartError> {
@@ -40,8 +61,6 @@ impl Inner {
     /// Opens the door that the settings ask for, or closes it.
     pub(super) fn open_wireguard(self: &Arc<Self>, settings: &Settings) {
         let door = &mut *locked(&self.wireguard);
-        // what clients are told, and not what is opened
-        let opened = |one: &Wireguard| Wireguard { endpoint: None, dns: Vec::new(), ..one.clone() };
         let stays = door.door.is_some() && opened(&door.settings) == opened(&settings.wireguard);
         door.settings = settings.wireguard.clone();
         if !stays {
@@ -50,11 +69,21 @@ impl Inner {
             if settings.wireguard.is_on() {
                 self.start_wireguard(door);
             }
+        } else if let Some(running) = &door.door {
+            self.tell_peers(running, &door.settings);
         }
         door.names.on_reload();
         match door.door.is_some() {
             true => self.answer_names_within(settings, door),
             false => door.names.close(),
+        }
+    }
+
+    /// Ends the door where the settings ask for another, before the rules change, which then are for that one.
+    pub(super) fn end_other_wireguard(&self, settings: &Settings) {
+        let door = &mut *locked(&self.wireguard);
+        if opened(&door.settings) != opened(&settings.wireguard) {
+            door.door = None;
         }
     }
 
@@ -68,7 +97,7 @@ impl Inner {
                     "wireguard: listens on {}, device {device}, public key {key}",
                     listen.join(", ")
                 );
-                self.tell_peers(&started);
+                self.tell_peers(&started, &door.settings);
                 (door.door, door.error, door.failed) = (Some(started), None, 0);
             }
             Err(error) => {
@@ -134,8 +163,13 @@ impl Inner {
     /// Every second: peers come and go with their accounts, and a door that failed is tried again.
     pub(super) fn tend_wireguard(self: &Arc<Self>) {
         let door = &mut *locked(&self.wireguard);
+        if let Some(why) = door.door.as_ref().and_then(|running| broken(running, &door.settings)) {
+            tracing::error!("wireguard: {why}; the door is opened anew in {RETRY_SECONDS} s");
+            door.names.close();
+            (door.door, door.error, door.failed) = (None, Some(why), 0);
+        }
         if let Some(running) = &door.door {
-            self.tell_peers(running);
+            self.tell_peers(running, &door.settings);
             let settings = Arc::clone(&self.config().settings);
             self.answer_names_within(&settings, door);
         } else if door.error.is_some() {
@@ -151,7 +185,7 @@ impl Inner {
     }
 
     /// Without the kernel's rules nothing passes: rules and limits would not hold.
-    fn tell_peers(&self, door: &Door) {
+    fn tell_peers(&self, door: &Door, own: &Wireguard) {
         let config = self.config();
         let devices = config.directory.as_ref().map(|directory| directory.tunnel_devices());
         let settings = &config.settings.wireguard;
@@ -169,7 +203,10 @@ impl Inner {
             })
         };
         let peers = devices.unwrap_or_default().into_iter().filter_map(peer).collect();
-        let is_open = self.tunnel_rules_hold();
+        let is_open = {
+            let gateway = locked(&self.gateway);
+            gateway.held.as_ref().is_some_and(|plan| serves_tunnel(plan, &config.settings, own))
+        };
         let left = {
             let mut engine = door.engine();
             engine.set_open(is_open);
