@@ -2,7 +2,7 @@
 
 use ekiden_proxy::settings::{HostPattern, Pattern};
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Reads `example.org`, `*.example.org`, `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.1`, each with `:port`
 /// or `:from-to`, `[2001:db8::/32]:443`, `:22`, or `*`.

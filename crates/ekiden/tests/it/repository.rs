@@ -125,7 +125,6 @@ fn test_names_state_behaviour() {
         for line in text.lines().map(str::trim) {
             if line.starts_with("#[") {
                 is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
-                is_ignored |= line.starts_with("#[ignore");
                 continue;
             }
             let function = line.trim_start_matches("async ").strip_prefix("fn ");
