@@ -3,6 +3,7 @@
 use crate::daemons::{free_port, pair, tunnel_is_up};
 use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -75,6 +76,19 @@ fn a_peer_answers_with_its_own_names() {
     let seen = near.status()["dns"].clone();
     assert_eq!((&seen["cached"], &seen["asked"]), (&1.into(), &2.into()), "{seen}");
     // one flow for all of them
+    assert_eq!(far.status()["totals"]["accepted"], 1);
+}
+
+#[test]
+fn a_peer_s_stream_goes_on_with_the_servers_of_a_reload() {
+    let ((first, [before, _]), (second, [after, _])) = (server(), server());
+    let ([far, _near], at) = daemons(&format!("[dns]\nservers = [\"{first}\"]\n"), "tunnel://far");
+    assert!(ask(at, "a.example").ends_with(&ADDRESS.octets()));
+    let config = fs::read_to_string(far.config()).unwrap();
+    far.reload(&config.replace(&first.to_string(), &second.to_string()));
+    assert!(ask(at, "b.example").ends_with(&ADDRESS.octets()));
+    assert_eq!((before.load(Relaxed), after.load(Relaxed)), (1, 1));
+    // the stream is the same
     assert_eq!(far.status()["totals"]["accepted"], 1);
 }
 

@@ -53,7 +53,8 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
     if dns::is_meant(&to) {
         arrival.accept();
         let stream = TlsTransport::new(session.client.clone(), Vec::new());
-        let config = || Arc::clone(&session.config);
+        // the stream lasts as long as the tunnel, over reloads
+        let config = || Arc::clone(&session.in_effect.borrow());
         let asker = Asker::Peer(arrival.peer().into());
         let serving = Box::pin(serve_names(config, (Origin::Peer, asker), PEER, stream));
         session.unless_stopping(serving).await;

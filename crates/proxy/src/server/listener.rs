@@ -203,6 +203,7 @@ impl Inner {
         permit.assign_to(&entry);
         let session = Session {
             config,
+            in_effect: self.config.subscribe(),
             client: stream,
             managed,
             address,

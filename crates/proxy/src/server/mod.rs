@@ -43,7 +43,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wireguard::{WireguardDoor, check_wireguard};
@@ -103,7 +103,7 @@ pub struct Handle {
 
 #[derive(Debug)]
 struct Inner {
-    config: RwLock<Arc<RuntimeConfig>>,
+    config: watch::Sender<Arc<RuntimeConfig>>,
     log: Arc<AccessLog>,
     registry: Arc<Registry>,
     shared: Arc<Shared>,
@@ -149,7 +149,7 @@ impl Server {
         let config = RuntimeConfig::new(settings, Arc::clone(&shared), directory.clone(), None)
             .map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
-            config: RwLock::new(Arc::new(config)),
+            config: watch::Sender::new(Arc::new(config)),
             log: Arc::new(log),
             registry,
             shared,
@@ -207,6 +207,6 @@ impl Drop for Server {
 
 impl Inner {
     fn config(&self) -> Arc<RuntimeConfig> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.config.borrow())
     }
 }

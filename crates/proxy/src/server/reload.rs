@@ -11,8 +11,8 @@ use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::outcome::Stage;
 use ekiden_model::units::Span;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 impl Server {
@@ -45,7 +45,7 @@ impl Server {
             stays
         });
         drop(running);
-        *inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        inner.config.send_replace(Arc::new(config));
         if let Err(error) = inner.start_tunnels() {
             tracing::error!("{error}; there are no tunnels until the next reload");
         }

@@ -34,6 +34,8 @@ use tokio::sync::watch;
 /// A client's connection and all it needs.
 pub(crate) struct Session {
     pub(crate) config: Arc<RuntimeConfig>,
+    /// The configuration of the last reload, which a connection that lasts may follow.
+    pub(crate) in_effect: watch::Receiver<Arc<RuntimeConfig>>,
     pub(crate) client: End,
     pub(crate) managed: ManagedLeg,
     pub(crate) address: SocketAddr,
@@ -181,6 +183,7 @@ impl Session {
         }
         Self {
             config: Arc::clone(&self.config),
+            in_effect: self.in_effect.clone(),
             client,
             managed,
             address: self.address,

@@ -78,6 +78,7 @@ async fn fixture(
     let permit = shared.resources.admit(&arrived);
     let (stop, stopping) = watch::channel(false);
     let session = Session {
+        in_effect: watch::Sender::new(Arc::clone(&config)).subscribe(),
         config,
         client: accepted,
         managed,

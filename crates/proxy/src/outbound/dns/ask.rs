@@ -89,7 +89,7 @@ pub(super) async fn ask(
 /// `until`: the end of the first attempt; `patient`: that over TCP where UDP does not do.
 async fn ask_one(
     shared: &Arc<Shared>,
-    server: &NameServer,
+    server: &Arc<NameServer>,
     question: &Question,
     until: Instant,
     patient: Instant,
@@ -117,37 +117,27 @@ async fn ask_one(
 /// On the connection that all questions to this server share. One that breaks is opened anew once.
 async fn on_stream(
     shared: &Arc<Shared>,
-    server: &NameServer,
+    server: &Arc<NameServer>,
     question: &Question,
 ) -> io::Result<Result<ServerReply, Lie>> {
-    for attempt in 0.. {
-        let (connection, fresh) = {
-            let mut kept = server.connection.lock().await;
-            match &*kept {
-                Some(open) if open.is_open() => (open.clone(), false),
-                _ => (kept.insert(open(shared, server).await?).clone(), true),
-            }
-        };
-        match connection.ask(question).await {
-            Err(error) if !fresh && attempt == 0 && error.kind() != io::ErrorKind::InvalidData => {
-                let mut kept = server.connection.lock().await;
-                if kept.as_ref().is_some_and(|kept| !kept.is_open()) {
-                    *kept = None;
-                }
-            }
-            asked => return asked,
+    let opening = || open(Arc::clone(shared), Arc::clone(server));
+    let (connection, fresh) = server.connection.get(opening).await?;
+    match connection.ask(question).await {
+        Err(error) if !fresh && error.kind() != io::ErrorKind::InvalidData => {
+            let (connection, _) = server.connection.get(opening).await?;
+            connection.ask(question).await
         }
+        asked => asked,
     }
-    Err(late())
 }
 
-async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Connection> {
+async fn open(shared: Arc<Shared>, server: Arc<NameServer>) -> io::Result<Connection> {
     let pipe = match &server.setting {
         DnsServer::Plain(at) => Pipe::new(TcpStream::connect(at).await?, Form::PLAIN),
-        DnsServer::Tls { at, .. } => Pipe::new(secure(server, *at).await?, Form::PADDED),
+        DnsServer::Tls { at, .. } => Pipe::new(secure(&server, *at).await?, Form::PADDED),
         DnsServer::Https { at, name, path } => {
             let uri = https::uri(*at, name.as_deref(), path)?;
-            let stream = secure(server, *at).await?;
+            let stream = secure(&server, *at).await?;
             if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
                 return Err(io::Error::other("it does not speak HTTP/2 within TLS"));
             }

@@ -1,5 +1,6 @@
 //! DNS over HTTPS (RFC 8484): each question is a POST on one connection of HTTP/2, which all share.
 
+use super::liveness::Liveness;
 use crate::wire::dns::{Form, Lie, Question, ServerReply, read_answer};
 use bytes::Bytes;
 use ekiden_model::units::Span;
@@ -10,7 +11,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -40,28 +40,7 @@ pub(crate) struct Https {
 struct Shared {
     /// The last question or reply.
     last: watch::Sender<Instant>,
-    replies: AtomicU64,
-    /// It broke, or a question had no reply in time while nothing else came.
-    unusable: AtomicBool,
-}
-
-/// A question that was given up earlier gave way to others, which says nothing of the connection.
-const LONG: Duration = Duration::from_secs(1);
-
-/// A question on its way. Where it is given up, and nothing has come since it began, the connection is taken for dead.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    replies: u64,
-    begun: Instant,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let replies = self.shared.replies.load(Relaxed);
-        if replies == self.replies && self.begun.elapsed() >= LONG {
-            self.shared.unusable.store(true, Relaxed);
-        }
-    }
+    liveness: Liveness,
 }
 
 /// The address of a server's resource. Errors: the name or the path cannot stand in it.
@@ -86,12 +65,12 @@ impl Https {
         let (send, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
         let (last, seen) = watch::channel(Instant::now());
         tokio::spawn(run(connection, seen));
-        let (replies, unusable) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Self { send, uri, shared: Arc::new(Shared { last, replies, unusable }) })
+        let shared = Shared { last, liveness: Liveness::default() };
+        Ok(Self { send, uri, shared: Arc::new(shared) })
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.shared.last.is_closed() && !self.shared.unusable.load(Relaxed)
+        !self.shared.last.is_closed() && !self.shared.liveness.is_dead()
     }
 
     /// The server's reply. Errors: the connection broke, or of the kind `InvalidData` where the response is not a
@@ -99,10 +78,8 @@ impl Https {
     pub(super) async fn ask(&self, question: &Question) -> io::Result<Result<ServerReply, Lie>> {
         // equal questions look equal to caches (RFC 8484 §4.1)
         let message = question.message(0, Form::PADDED).map_err(io::Error::other)?;
-        let begun = Instant::now();
-        let replies = self.shared.replies.load(Relaxed);
-        let waiting = Waiting { shared: &self.shared, replies, begun };
-        self.shared.last.send_replace(begun);
+        let waiting = self.shared.liveness.on_question();
+        self.shared.last.send_replace(Instant::now());
         let request = Request::post(self.uri.clone())
             .header(ACCEPT, MEDIA_TYPE)
             .header(CONTENT_TYPE, MEDIA_TYPE)
@@ -114,8 +91,7 @@ impl Https {
         let (response, mut body) = sent.map_err(|error| self.broken(error))?;
         body.send_data(message.into(), true).map_err(|error| self.broken(error))?;
         let response = response.await.map_err(|error| self.broken(error))?;
-        // whatever it is, the server is there
-        self.shared.replies.fetch_add(1, Relaxed);
+        self.shared.liveness.on_reply();
         self.shared.last.send_replace(Instant::now());
         drop(waiting);
         let (age, bytes) = self.read(response).await?;
@@ -149,7 +125,7 @@ impl Https {
     }
 
     fn broken(&self, error: h2::Error) -> io::Error {
-        self.shared.unusable.store(true, Relaxed);
+        self.shared.liveness.on_broken();
         io::Error::other(error)
     }
 }

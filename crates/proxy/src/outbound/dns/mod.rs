@@ -3,6 +3,8 @@
 mod ask;
 mod connection;
 mod https;
+mod kept;
+mod liveness;
 pub(crate) mod own;
 pub(crate) mod pipe;
 mod random;

@@ -1,9 +1,11 @@
 //! Questions and replies on one stream, in any order (RFC 7766 §6.2.1): each message behind its length.
 
+use super::liveness::Liveness;
 use super::random::random_id;
 use crate::wire::dns::{Form, Lie, Question, ServerReply, read_answer};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
@@ -22,34 +24,31 @@ struct Request {
 }
 
 /// A stream to a server; its task ends with it, or when it is silent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pipe {
     requests: mpsc::Sender<Request>,
+    liveness: Arc<Liveness>,
     form: Form,
-}
-
-impl Clone for Pipe {
-    fn clone(&self) -> Self {
-        Self { requests: self.requests.clone(), form: self.form }
-    }
 }
 
 impl Pipe {
     /// `form`: how questions are written.
     pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Send + 'static, form: Form) -> Self {
         let (requests, waiting) = mpsc::channel(16);
-        tokio::spawn(run(stream, waiting));
-        Self { requests, form }
+        let liveness = Arc::new(Liveness::default());
+        tokio::spawn(run(stream, waiting, Arc::clone(&liveness)));
+        Self { requests, liveness, form }
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.requests.is_closed()
+        !self.requests.is_closed() && !self.liveness.is_dead()
     }
 
     /// The server's reply. Errors: the stream ended before it, or what came is no reply to this.
     pub(super) async fn ask(&self, question: &Question) -> io::Result<Result<ServerReply, Lie>> {
         let message = question.message(0, self.form).map_err(io::Error::other)?;
         let (reply, answered) = oneshot::channel();
+        let _waiting = self.liveness.on_question();
         let closed = || io::Error::from(io::ErrorKind::UnexpectedEof);
         self.requests.send(Request { message, reply }).await.map_err(|_| closed())?;
         let (id, bytes) = answered.await.map_err(|_| closed())?;
@@ -59,12 +58,15 @@ impl Pipe {
 
 async fn run(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    mut waiting: mpsc::Receiver<Request>,
+    waiting: mpsc::Receiver<Request>,
+    liveness: Arc<Liveness>,
 ) {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut asked: BTreeMap<u16, oneshot::Sender<(u16, Vec<u8>)>> = BTreeMap::new();
     let mut received = Vec::new();
     let mut until = Instant::now() + SILENT;
+    // dropped before `asked`: where a reply does not come any more, the stream is seen to be closed
+    let mut waiting = waiting;
     loop {
         tokio::select! {
             read = from.read_buf(&mut received) => {
@@ -73,6 +75,7 @@ async fn run(
                 }
                 while let Some(message) = take_message(&mut received) {
                     until = Instant::now() + SILENT;
+                    liveness.on_reply();
                     let id = u16::from_be_bytes([message[0], message[1]]);
                     // one that nobody waits for is left alone
                     if let Some(reply) = asked.remove(&id) {
@@ -82,11 +85,12 @@ async fn run(
             }
             request = waiting.recv(), if asked.len() < MOST => {
                 let Some(Request { mut message, reply }) = request else { return };
-                // whoever stopped waiting needs no place
-                asked.retain(|_, reply| !reply.is_closed());
+                // before those go that nobody waits for: a stream that left them unanswered gets no more time
                 if asked.is_empty() {
                     until = Instant::now() + SILENT;
                 }
+                // whoever stopped waiting needs no place
+                asked.retain(|_, reply| !reply.is_closed());
                 let mut id = random_id();
                 while asked.contains_key(&id) {
                     id = id.wrapping_add(1);
@@ -130,6 +134,60 @@ pub(crate) fn take_message(received: &mut Vec<u8>) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hickory_resolver::proto::rr::{Name, RecordType};
+    use tokio::io::duplex;
+    use tokio::time::sleep;
+
+    fn question() -> Question {
+        Question::new(Name::from_ascii("a.example.").unwrap(), RecordType::A)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_answers_nothing_is_given_up_with_its_first_question() {
+        let (ours, _server) = duplex(4_096);
+        let pipe = Pipe::new(ours, Form::PLAIN);
+        // it gave way to others
+        let asked = timeout(Duration::from_millis(900), pipe.ask(&question())).await;
+        assert!(asked.is_err() && pipe.is_open());
+        let asked = timeout(Duration::from_secs(5), pipe.ask(&question())).await;
+        assert!(asked.is_err() && !pipe.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_stays_where_one_question_of_several_is_answered() {
+        let (ours, mut server) = duplex(4_096);
+        let pipe = Pipe::new(ours, Form::PLAIN);
+        let (slow, first) = (pipe.clone(), pipe.clone());
+        let slow = tokio::spawn(async move {
+            timeout(Duration::from_secs(5), slow.ask(&question())).await.is_err()
+        });
+        sleep(Duration::from_secs(1)).await;
+        let mut received = Vec::new();
+        while received.len() < 12 {
+            server.read_buf(&mut received).await.unwrap();
+        }
+        received.clear();
+        let first = tokio::spawn(async move { first.ask(&question()).await.is_ok() });
+        while received.len() < 12 {
+            server.read_buf(&mut received).await.unwrap();
+        }
+        server.write_all(&received).await.unwrap();
+        assert!(first.await.unwrap() && slow.await.unwrap() && pipe.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_in_a_row_do_not_keep_a_stream_that_answers_nothing() {
+        let (ours, _server) = duplex(4_096);
+        let pipe = Pipe::new(ours, Form::PLAIN);
+        let mut asked = 0;
+        // each gives way too early to say something of the stream
+        while !pipe.requests.is_closed() && asked < 100 {
+            let _ = timeout(Duration::from_millis(500), pipe.ask(&question())).await;
+            sleep(Duration::from_millis(500)).await;
+            asked += 1;
+        }
+        assert!((14..=16).contains(&asked), "{asked}");
+    }
 
     #[test]
     fn messages_are_cut_out_of_a_stream_however_it_comes() {

@@ -1,6 +1,6 @@
 //! The servers of a configuration, and whether they answer.
 
-use super::connection::Connection;
+use super::kept::KeptConnection;
 use crate::observe::flap_lines::FlapLines;
 use crate::observe::status::DnsServerStatus;
 use crate::policy::trust;
@@ -32,8 +32,8 @@ pub(crate) struct NameServer {
     pub(crate) setting: DnsServer,
     authorities: Option<PathBuf>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The connection that questions share, where it is open.
-    pub(crate) connection: tokio::sync::Mutex<Option<Connection>>,
+    /// The connection that questions share.
+    pub(super) connection: KeptConnection,
     /// What is known of it over UDP.
     pub(crate) capabilities: Mutex<Capabilities>,
     health: Mutex<ServerHealth>,
@@ -123,7 +123,7 @@ impl NameServer {
             setting,
             authorities,
             tls,
-            connection: tokio::sync::Mutex::new(None),
+            connection: KeptConnection::default(),
             capabilities: Mutex::default(),
             health: Mutex::new(ServerHealth {
                 health: Health::new(Config::default()),

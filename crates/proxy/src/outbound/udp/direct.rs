@@ -1,25 +1,24 @@
 //! Datagrams sent from this machine: names are resolved, the rules check each address, and sockets
 //! use the route's leg.
 
+use super::lookups::{EndedLookup, NameLookups, WaitingDatagram, resolve};
 use super::peers::Peers;
 use super::recent::Recent;
+use super::resolved::ResolvedName;
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
+use crate::observe::udp_counts::DropReason;
 use crate::outbound::dial::{DialFrom, check, leads_to};
-use crate::outbound::dns::own::lookup;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::route::Route;
 use crate::resources::DescriptorReserve;
 use crate::runtime::RuntimeConfig;
-use crate::settings::Family;
-use crate::transfer::budget::ReservedMemory;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use ekiden_linux::host::clock;
-use ekiden_model::dns::Asker;
-use ekiden_model::units::{Span, Time};
+use ekiden_model::units::Time;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -27,17 +26,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::net::UdpSocket;
-use tokio::task::JoinSet;
 
-/// Names resolved at a time; datagrams to further names are dropped meanwhile.
-const MOST_NAMES: usize = 16;
-
-/// The most addresses of a name that are tried.
-const MOST_ADDRESSES: usize = 8;
-
-/// An address of a name that does not answer for this long gives way to the next: one second, as
-/// before a first retransmission (RFC 8085 §3.1.1).
-const UNANSWERED: Span = Span::from_secs(1);
+/// Datagrams that wait for one name: the newest, since old ones are worth little.
+const MOST_WAITING: usize = 8;
 
 /// Sockets that the association's own permits cover.
 const IN_PLACES: usize = 2;
@@ -50,19 +41,9 @@ pub(crate) struct DirectSockets {
     sockets: Vec<OutboundSocket>,
     peers: Peers,
     names: Recent<String, ResolvedName>,
-    asked: JoinSet<Resolution>,
-    answered: VecDeque<Resolution>,
-}
-
-/// A name in use.
-#[derive(Debug)]
-struct ResolvedName {
-    addresses: Vec<IpAddr>,
-    /// The address in use. One that does not answer for a while gives way, each once.
-    nth: usize,
-    since: Time,
-    /// All were tried.
-    settled: bool,
+    lookups: NameLookups,
+    /// What became of datagrams that waited for names.
+    settled: VecDeque<Result<Received, DatagramError>>,
 }
 
 /// A socket to the outside, by leg and family.
@@ -73,16 +54,6 @@ struct OutboundSocket {
     socket: UdpSocket,
     /// For sockets beyond the association's own.
     _place: Option<DescriptorReserve>,
-}
-
-/// A name's addresses, and a datagram that waited for them.
-#[derive(Debug)]
-struct Resolution {
-    route: Arc<Route>,
-    to: Destination,
-    addresses: Result<Vec<IpAddr>, Failure>,
-    payload: Vec<u8>,
-    _memory: ReservedMemory,
 }
 
 impl DirectSockets {
@@ -96,14 +67,24 @@ impl DirectSockets {
             sockets: Vec::new(),
             peers,
             names: Recent::new(most),
-            asked: JoinSet::new(),
-            answered: VecDeque::new(),
+            lookups: NameLookups::default(),
+            settled: VecDeque::new(),
         }
     }
 
-    /// Sends a datagram and returns true, or begins to resolve the name and returns false.
+    /// Sends a datagram and returns true, or false where it waits for its name.
     pub(crate) fn send(
         &mut self,
+        route: &Arc<Route>,
+        to: &Destination,
+        payload: &[u8],
+    ) -> Result<bool, DatagramError> {
+        self.send_at(clock::now(), route, to, payload)
+    }
+
+    pub(super) fn send_at(
+        &mut self,
+        now: Time,
         route: &Arc<Route>,
         to: &Destination,
         payload: &[u8],
@@ -116,10 +97,14 @@ impl DirectSockets {
         let decider = self.client.decider(&self.config);
         decider.unresolved(to).map_err(|denied| DatagramError::Refused(denied.into()))?;
         match &to.host {
-            Host::Address(address) => self.send_to(route, to, *address, payload).map(|()| true),
+            Host::Address(address) => {
+                self.send_to(now, (route, to), *address, payload).map(|()| true)
+            }
             Host::Name(name) => match self.names.remove(name) {
-                Some(named) => self.send_by_name(route, to, name, named, payload).map(|()| true),
-                None => self.ask(route, to, name, payload).map(|()| false),
+                Some(named) => {
+                    self.send_by_name(now, (route, to), name, named, payload).map(|()| true)
+                }
+                None => self.wait_for(route, to, name, payload).map(|()| false),
             },
         }
     }
@@ -136,8 +121,7 @@ impl DirectSockets {
         for (nth, address) in addresses.iter().enumerate() {
             match self.check_address(route, to, *address) {
                 Ok(()) => {
-                    let since = clock::now();
-                    let named = ResolvedName { addresses, nth, since, settled: false };
+                    let named = ResolvedName::new(clock::now(), addresses, nth);
                     self.names.insert(name.clone(), named);
                     return Ok(());
                 }
@@ -153,18 +137,20 @@ impl DirectSockets {
             let readable = |out: &OutboundSocket| out.socket.poll_recv_ready(cx).is_ready();
             // each poll registers a waker, so none may be skipped
             let any = self.sockets.iter().map(readable).fold(false, |any, ready| any | ready);
-            while let Poll::Ready(Some(answered)) = self.asked.poll_join_next(cx) {
-                // a resolver's panic counts as no answer
-                self.answered.extend(answered);
-            }
-            if any || !self.answered.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            let ended = self.lookups.poll_ended(cx);
+            if any || ended || !self.settled.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
     pub(crate) fn receive(&mut self) -> Option<Result<Received, DatagramError>> {
-        if let Some(asked) = self.answered.pop_front() {
-            return Some(self.on_addresses(asked).map(Received::Sent));
+        while self.settled.is_empty()
+            && let Some(ended) = self.lookups.take_ended()
+        {
+            self.on_lookup(ended);
+        }
+        if let Some(settled) = self.settled.pop_front() {
+            return Some(settled);
         }
         let now = clock::now();
         for out in &self.sockets {
@@ -189,67 +175,76 @@ impl DirectSockets {
         None
     }
 
-    fn ask(
+    /// The datagram waits for the name, which is looked up.
+    fn wait_for(
         &mut self,
         route: &Arc<Route>,
         to: &Destination,
         name: &str,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        let busy = || {
-            let text = format!("{name}: too many names are being asked for");
-            DatagramError::undelivered(FailureKind::Exhausted, text)
+        let exhausted = |why: &str| {
+            DatagramError::undelivered(FailureKind::Exhausted, format!("{name}: {why}"))
         };
-        if self.asked.len() >= MOST_NAMES {
-            return Err(busy());
-        }
-        let memory = self.config.shared.transfer.reserve(payload.len()).ok_or_else(busy)?;
-        let (config, to, payload) = (Arc::clone(&self.config), to.clone(), payload.to_vec());
-        let (name, route) = (name.to_owned(), Arc::clone(route));
+        let memory = self.config.shared.transfer.reserve(payload.len());
+        let memory = memory.ok_or_else(|| exhausted("no memory for datagrams that wait for it"))?;
         let asker = self.client.asker();
-        self.asked.spawn(async move {
-            let addresses = resolve(&config, &name, &asker).await;
-            Resolution { route, to, addresses, payload, _memory: memory }
-        });
+        let waiting = self.lookups.begin(&self.config, name, asker);
+        let waiting = waiting.ok_or_else(|| exhausted("too many names are being asked for"))?;
+        let (route, to, payload) = (Arc::clone(route), to.clone(), payload.to_vec());
+        waiting.push_back(WaitingDatagram { route, to, payload, _memory: memory });
+        if waiting.len() > MOST_WAITING {
+            drop(waiting.pop_front());
+            self.config.shared.udp.count_dropped(DropReason::Undelivered);
+        }
         Ok(())
     }
 
-    fn on_addresses(&mut self, asked: Resolution) -> Result<usize, DatagramError> {
-        let Resolution { route, to, addresses, payload, .. } = asked;
-        let addresses = addresses.map_err(DatagramError::Undelivered)?;
-        let named = ResolvedName { addresses, nth: 0, since: clock::now(), settled: false };
-        let name = to.host.to_string();
-        self.send_by_name(&route, &to, &name, named, &payload).map(|()| payload.len())
+    /// A lookup has ended: what waited for it is sent, or a name in use has its addresses of now.
+    fn on_lookup(&mut self, EndedLookup { name, found, datagrams }: EndedLookup) {
+        let now = clock::now();
+        if let (Ok(addresses), Some(named)) = (&found, self.names.get_mut(&name)) {
+            named.on_addresses(now, addresses.clone());
+        }
+        for WaitingDatagram { route, to, payload, .. } in datagrams {
+            let named = match (self.names.remove(&name), &found) {
+                (Some(named), _) => Ok(named),
+                (None, Ok(addresses)) => Ok(ResolvedName::new(now, addresses.clone(), 0)),
+                (None, Err(failure)) => Err(DatagramError::Undelivered(failure.clone())),
+            };
+            let sent = named
+                .and_then(|named| self.send_by_name(now, (&route, &to), &name, named, &payload));
+            self.settled.push_back(sent.map(|()| Received::Sent(payload.len())));
+        }
     }
 
     /// Sends to the address in use, or to the next one that is permitted and works.
     fn send_by_name(
         &mut self,
-        route: &Route,
-        to: &Destination,
+        now: Time,
+        (route, to): (&Route, &Destination),
         name: &str,
         mut named: ResolvedName,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        let now = clock::now();
-        let count = named.addresses.len();
-        let at = SocketAddr::new(named.addresses[named.nth], to.port);
-        if !named.settled && now.since(named.since) >= UNANSWERED {
-            named.settled = self.peers.has_answered(at) || named.nth + 1 == count;
-            if !self.peers.has_answered(at) {
-                (named.nth, named.since) = ((named.nth + 1) % count, now);
-            }
+        let at = SocketAddr::new(named.address(), to.port);
+        named.on_sending(now, self.peers.has_answered(at));
+        // beside what is sent; where there is no room, the next datagram asks
+        if named.is_due(now, self.peers.unanswered_since(at))
+            && self.lookups.begin(&self.config, name, self.client.asker()).is_some()
+        {
+            named.on_asked(now);
         }
         let mut last = None;
-        for _ in 0..count {
-            match self.send_to(route, to, named.addresses[named.nth], payload) {
+        for _ in 0..named.count() {
+            match self.send_to(now, (route, to), named.address(), payload) {
                 Ok(()) => {
                     self.names.insert(name.to_owned(), named);
                     return Ok(());
                 }
                 Err(on_error) => last = last.or(Some(on_error)),
             }
-            named.nth = (named.nth + 1) % count;
+            named.advance();
         }
         let none = format!("{name} has no address");
         Err(last.unwrap_or_else(|| DatagramError::undelivered(FailureKind::NoName, none)))
@@ -257,8 +252,8 @@ impl DirectSockets {
 
     fn send_to(
         &mut self,
-        route: &Route,
-        to: &Destination,
+        now: Time,
+        (route, to): (&Route, &Destination),
         address: IpAddr,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
@@ -272,8 +267,8 @@ impl DirectSockets {
         };
         let socket = self.socket(&route.leg, at.is_ipv6()).map_err(undelivered)?;
         send(socket, payload, at).map_err(undelivered)?;
-        if let Some(forgotten) = self.peers.on_sent(clock::now(), at) {
-            self.names.retain(|named| named.addresses[named.nth] != forgotten.ip());
+        if let Some(forgotten) = self.peers.on_sent(now, at) {
+            self.names.retain(|named| named.address() != forgotten.ip());
         }
         Ok(())
     }
@@ -325,40 +320,4 @@ impl DirectSockets {
         };
         Ok(&self.sockets[at].socket)
     }
-}
-
-/// A name's addresses, the preferred family first; never none.
-async fn resolve(
-    config: &RuntimeConfig,
-    name: &str,
-    asker: &Asker,
-) -> Result<Vec<IpAddr>, Failure> {
-    let (want_v6, want_v4) = config.resolver.families();
-    let look = |ipv6: bool, wanted: bool| async move {
-        match wanted {
-            true => lookup(config, name, ipv6, asker).await,
-            false => Ok(Vec::new()),
-        }
-    };
-    let limit = config.settings.timeouts.resolve;
-    let both = async { tokio::join!(look(true, want_v6), look(false, want_v4)) };
-    let (v6, v4) = tokio::time::timeout(limit.into(), both).await.map_err(|_| {
-        let text = format!("{name} cannot be resolved: no answer within {limit}");
-        Failure::new(FailureKind::NameTimedOut, text)
-    })?;
-    let failed = v6.as_ref().err().or(v4.as_ref().err()).cloned();
-    let (v6, v4) = (v6.unwrap_or_default(), v4.unwrap_or_default());
-    let mut found = match config.settings.dns.prefer {
-        Family::Ipv4 | Family::Ipv4Only => [v4, v6].concat(),
-        Family::Ipv6 | Family::Ipv6Only => [v6, v4].concat(),
-    };
-    found.truncate(MOST_ADDRESSES);
-    if found.is_empty() {
-        let text = match failed {
-            Some(error) => format!("{name} cannot be resolved: {error}"),
-            None => format!("{name} has no address"),
-        };
-        return Err(Failure::new(FailureKind::NoName, text));
-    }
-    Ok(found)
 }

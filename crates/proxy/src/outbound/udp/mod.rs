@@ -1,9 +1,13 @@
 //! The way out for datagrams: directly, or through a peer's tunnel.
 
 pub(crate) mod direct;
+mod lookups;
 pub(crate) mod peers;
 mod recent;
+mod resolved;
 pub(crate) mod route;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tunnel;
 
 use std::io;

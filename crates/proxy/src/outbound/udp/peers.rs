@@ -16,6 +16,8 @@ pub(crate) struct Peers {
 struct Peer {
     sent: Time,
     answered: bool,
+    /// The first datagram to it since its last answer.
+    unanswered: Option<Time>,
 }
 
 impl Peers {
@@ -29,10 +31,12 @@ impl Peers {
         match self.of.used(&to) {
             Some(peer) => {
                 peer.sent = now;
+                peer.unanswered.get_or_insert(now);
                 None
             }
             None => {
-                let forgotten = self.of.insert(to, Peer { sent: now, answered: false });
+                let peer = Peer { sent: now, answered: false, unanswered: Some(now) };
+                let forgotten = self.of.insert(to, peer);
                 forgotten.map(|(peer, _)| peer)
             }
         }
@@ -41,12 +45,17 @@ impl Peers {
     /// Whether a datagram from `from` is an answer; records it.
     pub(crate) fn on_answer(&mut self, now: Time, from: SocketAddr) -> bool {
         let peer = self.of.get_mut(&from).filter(|peer| now.since(peer.sent) < self.idle);
-        peer.map(|peer| peer.answered = true).is_some()
+        peer.map(|peer| (peer.answered, peer.unanswered) = (true, None)).is_some()
     }
 
     /// Whether the host has answered since it is known.
     pub(crate) fn has_answered(&self, peer: SocketAddr) -> bool {
         self.of.get(&peer).is_some_and(|peer| peer.answered)
+    }
+
+    /// When the first datagram went to the host after its last answer, if one did.
+    pub(crate) fn unanswered_since(&self, peer: SocketAddr) -> Option<Time> {
+        self.of.get(&peer)?.unanswered
     }
 }
 
@@ -74,6 +83,19 @@ mod tests {
         assert!(peers.has_answered(peer(1)) && !peers.has_answered(other_port));
         assert_eq!(peers.on_sent(at(10), peer(1)), None);
         assert!(peers.on_answer(at(19), peer(1)));
+    }
+
+    #[test]
+    fn the_first_datagram_without_an_answer_is_remembered() {
+        let mut peers = Peers::new(2, Span::from_secs(10));
+        assert_eq!(peers.unanswered_since(peer(1)), None);
+        peers.on_sent(at(1), peer(1));
+        peers.on_sent(at(2), peer(1));
+        assert_eq!(peers.unanswered_since(peer(1)), Some(at(1)));
+        peers.on_answer(at(3), peer(1));
+        assert_eq!(peers.unanswered_since(peer(1)), None);
+        peers.on_sent(at(4), peer(1));
+        assert_eq!(peers.unanswered_since(peer(1)), Some(at(4)));
     }
 
     #[test]

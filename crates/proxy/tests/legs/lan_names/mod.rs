@@ -3,6 +3,7 @@
 mod amplification;
 mod beliefs;
 mod https;
+mod openings;
 mod server;
 mod shares;
 
@@ -18,6 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::*;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -174,12 +176,10 @@ fn a_client_has_its_rate_and_no_more() {
     });
 }
 
-#[test]
-fn names_are_asked_for_within_tls_on_one_stream() {
-    let server = Server::start(|query, _| addresses(query, &["192.0.2.7"], 60));
-    let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new(folder.path(), "ca");
-    let made = authority.certify(folder.path(), "dns.example", [2020, 2090]);
+/// TLS of a server for `dns.example`, and the file with its authority.
+fn tls_of(folder: &Path) -> (Arc<rustls::ServerConfig>, PathBuf) {
+    let authority = Authority::new(folder, "ca");
+    let made = authority.certify(folder, "dns.example", [2020, 2090]);
     let chain = CertificateDer::pem_file_iter(&made.certificate).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_file(&made.key).unwrap();
@@ -190,9 +190,16 @@ fn names_are_asked_for_within_tls_on_one_stream() {
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    let secure = server.within_tls(Arc::new(config));
+    (Arc::new(config), authority.file)
+}
+
+#[test]
+fn names_are_asked_for_within_tls_on_one_stream() {
+    let server = Server::start(|query, _| addresses(query, &["192.0.2.7"], 60));
+    let folder = tempfile::tempdir().unwrap();
+    let (config, file) = tls_of(folder.path());
+    let secure = server.within_tls(config);
     let tls = |name: &str| DnsServer::Tls { at: secure, name: Some(name.to_owned()) };
-    let file = authority.file.clone();
     let (relay, at) = relay(tls("dns.example"), |dns| dns.authorities = Some(file.clone()));
     for name in ["a.example.", "b.example.", "c.example."] {
         assert_eq!(found(&ask(at, name, RecordType::A)), ["192.0.2.7"]);
