@@ -139,7 +139,7 @@ mod tests {
     fn a_folder_that_exists_keeps_its_mode_and_may_be_a_link() {
         let folder = tempdir().unwrap();
         let (own, link) = (folder.path().join("own"), folder.path().join("link"));
-        fs::DirBuilder::new().mode(0o755).create(&own).unwrap();
+        DirBuilder::new().mode(0o755).create(&own).unwrap();
         let before = fs::metadata(&own).unwrap().mode();
         symlink(&own, &link).unwrap();
         make_folder(&own).unwrap();

@@ -45,9 +45,10 @@ impl Resolver {
         options.negative_max_ttl = Some(dns.negative_ttl.into());
         options.use_hosts_file =
             if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
-        // one try and one retry within the time-out
+        // Two tries within the time-out, which is the caller's to keep. Equal questions share a try: one that comes near
+        // the end of another's needs a third.
         options.timeout = std::time::Duration::from(timeout) / 2;
-        options.attempts = 1;
+        options.attempts = 2;
         let inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
             .with_options(options)
             .build()

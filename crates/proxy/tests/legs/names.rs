@@ -256,3 +256,27 @@ fn a_source_address_decides_the_family() {
         assert!(text.contains("of another family than the source address"), "{text}");
     }
 }
+
+/// Equal questions share a try of the resolver. One that comes near the end of another's has as many tries as that.
+#[test]
+fn a_question_that_joins_a_late_one_has_its_whole_time() {
+    let held = Say::Held(Box::new(addresses(&["127.0.0.1"])));
+    let server = NameServer::start(&[("slow.test", held, addresses(&[]))]);
+    let mut settings = asking(&server);
+    settings.timeouts.resolve = Span::from_secs(2);
+    let relay = Relay::start(settings);
+    let port = echo().port();
+    let address = relay.address;
+    let ask = |after: u64| {
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(after));
+            connect(address, format!("slow.test:{port}")).0
+        })
+    };
+    let (first, second) = (ask(0), ask(900));
+    std::thread::sleep(std::time::Duration::from_millis(2_300));
+    server.release();
+    let [first, second] = [first, second].map(|asked| asked.join().unwrap());
+    assert!(first.starts_with("HTTP/1.1 50"), "{first}");
+    assert!(second.starts_with("HTTP/1.1 200 "), "{second}");
+}
