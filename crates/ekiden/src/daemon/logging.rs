@@ -171,7 +171,7 @@ mod tests {
         ] {
             assert_eq!(info.would_enable(target, &level), passes, "{target} {level}");
         }
-        assert!(plain("trace").would_enable("h2::proto", &Level::TRACE));
+        assert!(plain("trace").would_enable("hyper::proto", &Level::TRACE));
     }
 
     #[test]

@@ -8,14 +8,22 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// After a try that was not answered, which the library forgets a moment later.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) struct Resolver {
     inner: TokioResolver,
+    limit: Duration,
     prefer: Family,
     answers: Mutex<FamilyAnswers>,
     lookups: Lookups,
@@ -45,16 +53,16 @@ impl Resolver {
         options.negative_max_ttl = Some(dns.negative_ttl.into());
         options.use_hosts_file =
             if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
-        // Two tries within the time-out, which is the caller's to keep. Equal questions share a try: one that comes near
-        // the end of another's needs a third.
-        options.timeout = std::time::Duration::from(timeout) / 2;
-        options.attempts = 2;
+        // one try and one retry within the time-out
+        let limit = Duration::from(timeout);
+        options.timeout = limit / 2;
+        options.attempts = 1;
         let inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
             .with_options(options)
             .build()
             .map_err(|error| error.to_string())?;
         let (answers, lookups) = (Mutex::default(), Lookups::default());
-        Ok(Self { inner, prefer: dns.prefer, answers, lookups })
+        Ok(Self { inner, limit, prefer: dns.prefer, answers, lookups })
     }
 
     /// Which families to query: IPv6, IPv4.
@@ -72,13 +80,24 @@ impl Resolver {
         &self.lookups
     }
 
+    /// Equal questions share tries. One that joins another's last try gets tries of its own, for as long as it may take.
+    async fn lookup_in_time(&self, name: String, kind: RecordType) -> Result<Lookup, NetError> {
+        let end = Instant::now() + self.limit;
+        loop {
+            match self.inner.lookup(name.as_str(), kind).await {
+                Err(NetError::Timeout) if Instant::now() < end => sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// The addresses of one family, possibly none; fails in words: no such name, no answer.
     pub(crate) async fn lookup(&self, name: &str, ipv6: bool) -> Result<Vec<IpAddr>, String> {
         let _lookup = self.lookups.begin(name);
         let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
         // absolute, so that no search domain is appended; a name without dots is local
         let absolute = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
-        match self.inner.lookup(absolute, kind).await {
+        match self.lookup_in_time(absolute, kind).await {
             Ok(found) => Ok(found
                 .answers()
                 .iter()

@@ -464,23 +464,21 @@ fn a_quota_ends_to_the_byte() {
     let server = server();
     let to = server.local_addr().unwrap();
     let (mut up, mut down) = (upgrade(to, "").len() as u64, udp_connected().len() as u64);
-    let all = up + down + 21_000;
+    // each with the head of its capsule
+    let each = capsule(&[1; 1_000]).len() as u64;
+    let all = up + down + 20 * each + 1_200;
     let relay = relay_with_limits(quota(all, ExceededAction::Cut));
     let mut client = opened(&relay, to);
-    // 10 there and back, and 500 bytes twice
     for _ in 0..10 {
         client.send(capsule(&[1; 1_000]));
         exchange(&server, &[1; 1_000], &[2; 1_000]);
-        down += received(|n| client.exactly(n)).len() as u64;
-        up += 1_000;
+        assert_eq!(received(|n| client.exactly(n)).len(), 1_000);
     }
-    // one that is too large for the rest does not pass, and smaller ones do
-    client.send([capsule(&[1; 1_001]), capsule(&[3; 500]), capsule(&[3; 500])].concat());
-    for _ in 0..2 {
-        let n = server.recv(&mut [0; 2_000]).unwrap();
-        assert_eq!(n, 500);
-        up += 500;
-    }
+    (up, down) = (up + 10 * each, down + 10 * each);
+    wait_until(|| of(&relay) == (down, up), || format!("{:?}", of(&relay)));
+    // one that is too large for the rest does not pass, and uses it up
+    client.send(capsule(&[1; 1_201]));
+    up += 1_200;
     // the relay may have closed it already
     let _ = client.stream.write_all(&capsule(b"x"));
     client.is_gone();

@@ -44,7 +44,7 @@ pub(crate) struct Relay {
 #[allow(dead_code)] // alive for what they do when dropped
 enum Rules {
     Redirect(Nft),
-    Tproxy(Divert),
+    Tproxy(Box<Divert>),
 }
 
 const fn contestant(
@@ -142,7 +142,7 @@ impl Field<'_> {
         };
         let mut divert = self.network.gateway.run(Divert::start)??;
         divert.set(&plan)?;
-        Ok(Relay { _rules: Some(Rules::Tproxy(divert)), ..Relay::of(peer) })
+        Ok(Relay { _rules: Some(Rules::Tproxy(Box::new(divert))), ..Relay::of(peer) })
     }
 }
 

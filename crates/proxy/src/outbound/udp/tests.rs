@@ -10,6 +10,7 @@ use crate::settings::{DnsServer, Family, Settings};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::{Span, Time};
+use ekiden_testkit::PATIENCE;
 use hickory_resolver::proto::op::{Message, OpCode};
 use hickory_resolver::proto::rr::rdata::A;
 use hickory_resolver::proto::rr::{RData, Record};
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Answers for A with an address that may change; for `held.…` once the gate opens, for `silent.…` never.
 struct Names {
@@ -98,10 +100,14 @@ impl Client {
         self.sockets.send_at(now, &route, &to, &[n])
     }
 
+    async fn ready(&mut self) {
+        timeout(PATIENCE, self.sockets.ready()).await.unwrap();
+    }
+
     /// Until so many datagrams that waited for names are sent.
     async fn sends(&mut self, mut count: usize) {
         while count > 0 {
-            self.sockets.ready().await;
+            self.ready().await;
             while let Some(received) = self.sockets.receive() {
                 assert!(matches!(received, Ok(Received::Sent(1))), "{received:?}");
                 count -= 1;
@@ -116,7 +122,8 @@ async fn server(address: Ipv4Addr, port: u16) -> UdpSocket {
 
 async fn received(server: &UdpSocket) -> u8 {
     let mut payload = [0; 9];
-    assert_eq!(server.recv(&mut payload).await.unwrap(), 1);
+    let received = timeout(PATIENCE, server.recv(&mut payload)).await;
+    assert_eq!(received.unwrap().unwrap(), 1);
     payload[0]
 }
 
@@ -176,7 +183,7 @@ async fn a_host_that_moved_is_found_again() {
         assert!(matches!(client.send(later, "there.example", port, n), Ok(true)));
         assert_eq!(received(&before).await, n);
     }
-    client.sockets.ready().await;
+    client.ready().await;
     assert!(client.sockets.receive().is_none());
     assert!(matches!(client.send(later, "there.example", port, 4), Ok(true)));
     assert_eq!((received(&after).await, names.asked.load(Relaxed)), (4, 2));
