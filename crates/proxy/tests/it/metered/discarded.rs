@@ -10,6 +10,7 @@ use crate::tls::{Shown, asked, http2};
 use ekiden_proxy::settings::ExceededAction;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use tokio::task::JoinHandle;
 
 /// More than a pipe of HTTP/2 holds, less than the first window of a connection.
 const BODY: usize = 60_000;
@@ -54,6 +55,17 @@ fn a_body_counts_whose_request_was_refused() {
     }
 }
 
+/// Ends a connection, and waits until about as much is used upwards as it carried below TLS.
+async fn until_all_counted(relay: Relay, carrier: Carrier, driving: JoinHandle<()>) {
+    driving.abort();
+    let _ = driving.await;
+    let (sent, _) = tokio::task::spawn_blocking(|| carrier.moved()).await.unwrap();
+    tokio::task::block_in_place(move || {
+        let counted = || of(&relay).1 + AROUND >= sent && of(&relay).1 <= sent + AROUND;
+        wait_until(counted, || format!("{:?}, and {sent} came", of(&relay)));
+    });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_body_of_http_2_counts_whose_request_was_refused() {
     let shown = Shown::new();
@@ -67,13 +79,7 @@ async fn a_body_of_http_2_counts_whose_request_was_refused() {
     let _ = up.send_data(vec![b'b'; BODY].into(), true);
     assert_eq!(response.await.unwrap().status(), 405);
     drop(client);
-    driving.abort();
-    let _ = driving.await;
-    let (sent, _) = tokio::task::spawn_blocking(|| carrier.moved()).await.unwrap();
-    tokio::task::block_in_place(move || {
-        let counted = || of(&relay).1 + AROUND >= sent && of(&relay).1 <= sent + AROUND;
-        wait_until(counted, || format!("{:?}, and {sent} came", of(&relay)));
-    });
+    until_all_counted(relay, carrier, driving).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -83,24 +89,20 @@ async fn a_head_of_http_2_counts_that_no_session_reads() {
     let carrier = Carrier::before(&mut relay);
     let (mut client, driving) = http2(&shown, &relay).await;
     for nth in 0..50 {
-        // a scheme that is none of HTTP
-        let mut request = asked("GET", format!("ftp://127.0.0.1:9/{nth}"));
-        request.headers_mut().insert("x", "\u{7e}".repeat(1_000).parse().unwrap());
+        // a protocol that the relay does not speak
+        let mut request = asked("CONNECT", format!("https://127.0.0.1:9/{nth}"));
+        request.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        // no two alike, or the second would be a byte (RFC 7541 §2.3.2)
+        request.headers_mut().insert("x", format!("{nth}{}", "~".repeat(1_000)).parse().unwrap());
         let (response, _) = client.send_request(request, true).unwrap();
-        let _ = response.await;
+        assert_eq!(response.await.unwrap().status(), 501);
     }
     // the account that pays is known with a request that is read
     let (response, _) =
         client.send_request(asked("TRACE", "http://127.0.0.1:9/".into()), true).unwrap();
     assert_eq!(response.await.unwrap().status(), 405);
     drop(client);
-    driving.abort();
-    let _ = driving.await;
-    let (sent, _) = tokio::task::spawn_blocking(|| carrier.moved()).await.unwrap();
-    tokio::task::block_in_place(move || {
-        let counted = || of(&relay).1 + AROUND >= sent;
-        wait_until(counted, || format!("{:?}, and {sent} came", of(&relay)));
-    });
+    until_all_counted(relay, carrier, driving).await;
 }
 
 #[test]
