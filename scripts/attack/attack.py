@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attacks a relay, on loopback, within bounds of time and count, and prints what it withstood as JSON.
 
-    scripts/attack/attack.py rates addresses memory sockets log logins initials ring     # or some of them
+    scripts/attack/attack.py rates addresses memory sockets log logins initials ring floods     # or some of them
 
 Takes ekiden from $EKIDEN, otherwise target/release. As root: `memory` needs a control group, and `sockets` sets
 `net.ipv4.tcp_mem`. `initials` needs aioquic (pip). The pages results/attack.md and operate/security.md say what each shows. Exits with 1 where the relay ended, or
@@ -15,7 +15,7 @@ import sys
 
 import relay
 
-ALL = ["rates", "addresses", "memory", "sockets", "log", "logins", "initials", "ring"]
+ALL = ["rates", "addresses", "memory", "sockets", "log", "logins", "initials", "ring", "floods"]
 
 
 def main():
