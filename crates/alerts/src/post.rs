@@ -95,7 +95,9 @@ impl PostAnswer {
         let status = self.status;
         if status.is_redirection() {
             let to = self.headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
-            let to: String = to.unwrap_or_default().chars().take(QUOTED).collect();
+            // its path may be the secret one
+            let to = to.and_then(|to| WebhookUrl::read(to).ok()).map(|to| to.masked());
+            let to = to.unwrap_or_else(|| "another path".to_owned());
             return format!("it answered {status} and points to {to}: set that URL as `{key}`");
         }
         let said: String = String::from_utf8_lossy(&self.body)
@@ -126,8 +128,8 @@ mod tests {
         assert_eq!(refused(StatusCode::BAD_GATEWAY, &headers, b""), "it answered 502 Bad Gateway");
         let long = refused(StatusCode::BAD_REQUEST, &headers, &[b'x'; 10_000]);
         assert!(long.len() < 300);
-        headers.insert(header::LOCATION, "https://h/new".parse().unwrap());
+        headers.insert(header::LOCATION, "https://h/geheim".parse().unwrap());
         let said = refused(StatusCode::FOUND, &headers, b"");
-        assert!(said.contains("points to https://h/new: set that URL as `webhook`"), "{said}");
+        assert!(said.contains("points to https://h/***: set that URL as `webhook`"), "{said}");
     }
 }

@@ -23,6 +23,7 @@ pub use problem::place::Place;
 pub use problem::place::printable;
 pub use problem::{Problem, Severity, render_all};
 pub use show::{show, show_json};
+use value::database::DatabaseAddress;
 pub use value::pattern;
 pub use value::receiver::{MailServer, MailTls, WebhookUrl};
 
@@ -123,6 +124,8 @@ pub struct Reading {
     pub draft: Draft,
     /// `[alerts]` as it is used; that of the draft may be shown.
     pub alerts: Alerts,
+    /// `[traces]`, likewise.
+    pub traces: Traces,
     /// The secrets of its files.
     pub alert_secrets: AlertSecrets,
     /// The value of `Authorization` for the collector of `[traces]`.
@@ -194,10 +197,10 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
     let password_files = password_files(&reader, &draft);
     let settings = settings(&draft, &urls);
     let (shown, in_database) = match &draft.accounts.database {
-        Some(address) => {
-            let (shown, held) = keys::accounts::masked(address);
-            (Some(shown), held)
-        }
+        Some(address) => match DatabaseAddress::read(address) {
+            Ok(address) => (Some(address.shown), address.holds_password),
+            Err(_) => (None, false),
+        },
         None => (None, false),
     };
     draft.accounts.database = shown;
@@ -209,14 +212,17 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
     for (name, upstream) in &mut draft.upstreams {
         upstream.url = urls.get(name).map_or_else(String::new, value::url::UpstreamUrl::masked);
     }
-    let alerts = draft.alerts.clone();
+    let (alerts, traces) = (draft.alerts.clone(), draft.traces.clone());
     let webhook = alerts.webhook.as_deref().and_then(|url| WebhookUrl::read(url).ok());
     draft.alerts.webhook = webhook.map(|url| url.masked());
+    let collector = traces.endpoint.as_deref().and_then(|url| WebhookUrl::read(url).ok());
+    draft.traces.endpoint = collector.map(|url| url.masked());
     let (problems, alert_secrets) = (reader.problems.finish(), AlertSecrets::default());
     Reading {
         settings,
         draft,
         alerts,
+        traces,
         alert_secrets,
         collector_secret: None,
         problems,

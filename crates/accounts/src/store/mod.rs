@@ -4,6 +4,8 @@
 mod grants;
 pub(crate) mod in_time;
 mod rows;
+#[cfg(feature = "postgres")]
+mod secured;
 mod sql;
 mod table;
 mod unreadable;
@@ -118,17 +120,22 @@ impl Store {
         Self::open(&format!("sqlite://{}?mode=rwc", encoded(&path)), false).await
     }
 
-    /// PostgreSQL at an address such as `postgres://user@host/name`; `?sslmode=verify-full` as in
-    /// libpq.
+    /// PostgreSQL at an address such as `postgres://user@host/name`. A server on another machine has to show a certificate
+    /// for its name, unless `?sslmode=` or `PGSSLMODE` asks for less.
     pub async fn at(address: &str) -> Result<Self, StoreError> {
         if !address.starts_with("postgres://") && !address.starts_with("postgresql://") {
             return Err(StoreError::Address("it does not begin with postgres://".to_owned()));
         }
-        if cfg!(not(feature = "postgres")) {
-            let why = "this program was built without the feature `postgres`";
-            return Err(StoreError::Address(why.to_owned()));
+        #[cfg(feature = "postgres")]
+        {
+            let said = std::env::var_os("PGSSLMODE").is_some();
+            Self::open(&secured::address(address, said)?, true).await
         }
-        Self::open(address, true).await
+        #[cfg(not(feature = "postgres"))]
+        {
+            let why = "this program was built without the feature `postgres`";
+            Err(StoreError::Address(why.to_owned()))
+        }
     }
 
     async fn open(address: &str, shared: bool) -> Result<Self, StoreError> {

@@ -2,7 +2,21 @@
 
 use crate::draft::{Draft, QuotaAction};
 use crate::reader::Reader;
+use crate::value::database::DatabaseAddress;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The database's server has to show who it is.
+pub(super) fn database(reader: &mut Reader<'_>, draft: &Draft) {
+    let address = draft.accounts.database.as_deref().map(DatabaseAddress::read);
+    if address.is_some_and(|address| address.is_ok_and(|address| !address.is_safe())) {
+        let text = "this `sslmode` lets anybody on the way pose as the database: they get its password and the accounts";
+        reader.warn(
+            "accounts.database",
+            text,
+            "?sslmode=verify-full, and `sslrootcert` for an authority of your own",
+        );
+    }
+}
 
 /// Accounts are distinguished by what they claim.
 pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
@@ -74,5 +88,21 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
                 "",
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{read, render_all};
+
+    #[test]
+    fn a_database_that_anybody_may_pose_as_is_warned_of() {
+        let problems = |query: &str| {
+            let address = format!("postgres://u@db.example/ekiden{query}");
+            render_all(&read(&format!("[accounts]\ndatabase = \"{address}\"\n"), "t").problems)
+        };
+        assert_eq!(problems(""), "");
+        assert_eq!(problems("?sslmode=verify-full"), "");
+        assert!(problems("?sslmode=require").contains("pose as the database"));
     }
 }

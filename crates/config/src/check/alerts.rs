@@ -123,6 +123,19 @@ mod tests {
             shown.contains("https://hooks.example/***") && !shown.contains("geheim"),
             "{shown}"
         );
+        let wrong = problems("webhook = \"https://hooks.example/geheim#x\"\n");
+        assert!(
+            wrong.contains("https://hooks.example/***") && !wrong.contains("geheim"),
+            "{wrong}"
+        );
+    }
+
+    #[test]
+    fn the_path_of_a_collector_is_used_and_not_shown() {
+        let reading = read("[traces]\nendpoint = \"https://otlp.example/geheim\"\n", "t");
+        assert_eq!(reading.traces.endpoint.as_deref(), Some("https://otlp.example/geheim"));
+        let shown = format!("{}{:#}", show(&reading, None), show_json(&reading, None));
+        assert!(shown.contains("https://otlp.example/***") && !shown.contains("geheim"), "{shown}");
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub(super) fn check(
     legs::legs(reader, draft);
     dns::dns(reader, draft);
     resources::resources(reader, draft);
+    accounts::database(reader, draft);
     accounts::accounts(reader, draft);
     certificates::tls(reader);
     certificates::acme(reader, draft);

@@ -91,7 +91,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The ranges of a line that hold a secret: the password of a URL, and what is assigned to a key
+/// The ranges of a line that hold a secret: the password of a URL, what follows its host, and what is assigned to a key
 /// that sounds like one.
 fn secrets(line: &[char]) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -102,10 +102,20 @@ fn secrets(line: &[char]) -> Vec<Range<usize>> {
         if rest.starts_with(&[':', '/', '/']) {
             let begin = at + 3;
             let end = line[begin..].iter().position(|c| ends(*c)).map_or(line.len(), |n| begin + n);
-            if let Some(sign) = line[begin..end].iter().rposition(|c| *c == '@')
+            let sign = line[begin..end].iter().rposition(|c| *c == '@');
+            if let Some(sign) = sign
                 && let Some(colon) = line[begin..begin + sign].iter().position(|c| *c == ':')
             {
                 found.push(begin + colon + 1..begin + sign);
+            }
+            // a path may be a secret, too; that of a tunnel is an address
+            let host = begin + sign.unwrap_or(0);
+            let path = line[host..end].iter().position(|c| matches!(c, '/' | '?' | '#'));
+            if let Some(path) = path.map(|path| host + path + 1)
+                && path < end
+                && !line[..at].ends_with(&['t', 'u', 'n', 'n', 'e', 'l'])
+            {
+                found.push(path..end);
             }
             at = end.max(begin);
         } else if let Some(secret) = assigned_secret(line, at) {
@@ -164,6 +174,11 @@ mod tests {
         assert_eq!(quoted("password = \"geheim\""), "password =***");
         assert_eq!(quoted("password_file = \"/etc/p\""), "password_file = \"/etc/p\"");
         assert_eq!(quoted("url = \"http://h:1\""), "url = \"http://h:1\"");
+        assert_eq!(quoted("x = \"https://h/T0/geheim#x\" # y"), "x = \"https://h/***\" # y");
+        assert_eq!(quoted("x = \"https://h?geheim"), "x = \"https://h?***");
+        assert_eq!(quoted("x = \"p://u:a@h/d?password=b\""), "x = \"p://u:***@h/***\"");
+        assert_eq!(quoted("x = \"tunnel://far/192.0.2.1\""), "x = \"tunnel://far/192.0.2.1\"");
+        assert_eq!(quoted("x = \"https://h/\""), "x = \"https://h/\"");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A value of a configuration, between its TOML and the field of the settings it belongs to.
 
+pub(crate) mod database;
 pub(crate) mod kind;
 pub mod pattern;
 pub(crate) mod quota;

@@ -6,7 +6,7 @@ use ekiden_traces::TraceSettings;
 
 /// The traces' settings. `settings` have the name that this relay goes by.
 pub(crate) fn settings(reading: &Reading, settings: &Settings) -> TraceSettings {
-    let (traces, authorization) = (reading.draft.traces.clone(), reading.collector_secret.clone());
+    let (traces, authorization) = (reading.traces.clone(), reading.collector_secret.clone());
     TraceSettings { traces, authorization, relay: settings.name.clone() }
 }
 
