@@ -4,12 +4,11 @@
 //! `EKIDEN_LEAKS_SEQUENTIAL` and `EKIDEN_LEAKS_CONCURRENT` set how many (defaults 4,000 and 1,000).
 
 use crate::daemons::daemon;
-use ekiden_testkit::{Certificate, Daemon, wait_for};
+use ekiden_testkit::{Daemon, wait_for};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -207,8 +206,8 @@ fn nothing_grows(kind: &str, n: usize, round: impl Fn(&Watched)) {
 }
 
 /// The most that the process has had in memory, bytes.
-fn peak(daemon: &Watched) -> u64 {
-    let status = fs::read_to_string(daemon.0.proc("status")).unwrap();
+pub(crate) fn peak(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(daemon.proc("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
@@ -232,7 +231,7 @@ fn unfinished_heads_stay_within_the_budget_and_64_mib() {
     raise_descriptors();
     let open = "[access]\nallow_destinations = [\"127.0.0.0/8\"]\n";
     let daemon = Watched(daemon(&format!("{open}[budgets]\nsessions = \"16 MiB\"\n")));
-    let (begun, to) = (peak(&daemon), echo_server());
+    let (begun, to) = (peak(&daemon.0), echo_server());
     let head = format!("GET http://a.example/ HTTP/1.1\r\nX: {}", "a".repeat(60_000));
     let unfinished = crowd(&daemon, &head);
     let (answer, _) = daemon.0.connect(to, "");
@@ -244,7 +243,7 @@ fn unfinished_heads_stay_within_the_budget_and_64_mib() {
     let budgets = status["budgets"].as_array().unwrap();
     let sessions = budgets.iter().find(|budget| budget["name"] == "sessions").unwrap();
     assert!(sessions["peak"].as_u64().unwrap() <= BUDGET, "{sessions}");
-    let grown = peak(&daemon) - begun;
+    let grown = peak(&daemon.0) - begun;
     println!("2,000 heads of 60 kB: {grown} bytes");
     assert!(grown <= BUDGET + (64 << 20), "{grown} bytes");
     drop(unfinished);
@@ -286,7 +285,7 @@ fn served_requests_stay_within_the_budget_and_64_mib() {
         ("answers", format!("GET http://{large}/ HTTP/1.1\r\nHost: {large}\r\n\r\n")),
     ] {
         let daemon = Watched(daemon(&format!("{open}[budgets]\nsessions = \"16 MiB\"\n")));
-        let begun = peak(&daemon);
+        let begun = peak(&daemon.0);
         let served = crowd(&daemon, &request);
         let (answer, _) = daemon.0.connect(echo_server(), "");
         assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
@@ -295,80 +294,11 @@ fn served_requests_stay_within_the_budget_and_64_mib() {
             let number = |name: &str| pressure[name].as_u64().unwrap_or(0);
             number("share_refused") + number("unfinished_evicted") > 1_000
         });
-        let grown = peak(&daemon) - begun;
+        let grown = peak(&daemon.0) - begun;
         println!("2,000 {what} of 60 kB: {grown} bytes");
         assert!(grown <= BUDGET + (64 << 20), "{what}: {grown} bytes");
         drop(served);
     }
-}
-
-/// A frame of HTTP/2 (RFC 9113 §4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A hundred requests whose answers may send nothing, each with as many short fields as a head may have. The library
-/// keeps 0.3 MB for each such head, which is 10 kB on the wire.
-fn hundred_heads() -> Vec<u8> {
-    let literal = |name: &str, value: &str| {
-        let [name, value] = [name, value]
-            .map(|text| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat());
-        [&[0], &name[..], &value[..]].concat()
-    };
-    let pseudo =
-        [(":method", "GET"), (":scheme", "http"), (":authority", "a.example"), (":path", "/")];
-    let mut head: Vec<u8> = pseudo.iter().flat_map(|(name, value)| literal(name, value)).collect();
-    head.extend((0..1_700).flat_map(|nth| literal(&format!("a{nth:x}"), "")));
-    // SETTINGS_INITIAL_WINDOW_SIZE 0
-    let mut bytes =
-        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
-    bytes.extend((0..100).flat_map(|nth| frame(1, 5, 1 + 2 * nth, &head)));
-    bytes
-}
-
-#[test]
-fn heads_of_http_2_stay_within_the_budget_and_64_mib() {
-    const BUDGET: u64 = 16 << 20;
-    let folder = tempfile::tempdir().unwrap();
-    let shown = Certificate::self_signed(folder.path(), "relay", &["localhost"]);
-    let daemon = Watched(daemon(&format!(
-        "[budgets]\nsessions = \"16 MiB\"\n[tls]\ncertificate = {:?}\nkey = {:?}\n",
-        shown.certificate, shown.key
-    )));
-    let begun = peak(&daemon);
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(shown.der.into()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let (config, heads) = (Arc::new(config), hundred_heads());
-    let clients: Vec<_> = (0..12)
-        .map(|_| {
-            let tls =
-                rustls::ClientConnection::new(config.clone(), "localhost".try_into().unwrap());
-            let stream = TcpStream::connect(daemon.0.address).unwrap();
-            stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-            let mut client = rustls::StreamOwned::new(tls.unwrap(), stream);
-            // the relay reads no more than it has memory for
-            let _ = client.write_all(&heads);
-            client
-        })
-        .collect();
-    wait_for("the streams have taken the memory", || {
-        let status = daemon.0.status();
-        let budgets = status["budgets"].as_array().unwrap();
-        let sessions = budgets.iter().find(|budget| budget["name"] == "sessions").unwrap();
-        sessions["peak"].as_u64() > Some(BUDGET / 2)
-    });
-    let grown = peak(&daemon) - begun;
-    println!("1,200 heads of 1,700 fields: {grown} bytes");
-    assert!(grown <= BUDGET + (64 << 20), "{grown} bytes");
-    drop(clients);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod fleet;
 mod forwards;
 mod generated;
 mod held;
+mod http2_memory;
 mod init;
 mod invariants;
 #[cfg(feature = "lab")]

@@ -1,7 +1,8 @@
 //! A connection whose frames are counted, and read no faster than the account of its requests pays for them.
 
-use super::frames::Frames;
-use super::untaken::Untaken;
+use super::frames::{Event, Frames, Kind};
+use super::kept::Kept;
+use super::untaken::{Content, Untaken};
 use crate::policy::quota::Framing;
 use ekiden_linux::host::clock;
 use ekiden_model::resources::quota::Direction;
@@ -21,6 +22,7 @@ pub(super) struct Counted<S> {
     stream: S,
     framing: Arc<Framing>,
     untaken: Arc<Untaken>,
+    kept: Arc<Kept>,
     up: Frames,
     down: Frames,
 }
@@ -32,19 +34,42 @@ pub(super) struct Paid {
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(stream: S, framing: Arc<Framing>, untaken: Arc<Untaken>) -> Self {
-        Self { stream, framing, untaken, up: Frames::of_client(), down: Frames::default() }
+    pub(super) const fn new(
+        stream: S,
+        framing: Arc<Framing>,
+        untaken: Arc<Untaken>,
+        kept: Arc<Kept>,
+    ) -> Self {
+        let (up, down) = (Frames::of_client(), Frames::of_server());
+        Self { stream, framing, untaken, kept, up, down }
     }
 
     fn on_moved(&mut self, direction: Direction, bytes: &[u8]) {
         let framing = match direction {
             Direction::Up => {
-                let untaken = &self.untaken;
-                self.up.read(bytes, |content, bytes| untaken.on_came(content, bytes))
+                let (untaken, mut kept) = (&self.untaken, self.kept.on_came(bytes.len()));
+                self.up.read(bytes, |event| {
+                    kept.on_event(&event);
+                    if let Event::Came(kind, bytes) = event
+                        && let Some(content) = content(kind)
+                    {
+                        untaken.on_came(content, bytes.len());
+                    }
+                })
             }
-            Direction::Down => self.down.read(bytes, |_, _| {}),
+            Direction::Down => self.down.read(bytes, |_| {}),
         };
         self.framing.add(direction, framing);
+    }
+}
+
+/// Trailers are none.
+const fn content(kind: Kind) -> Option<Content> {
+    match kind {
+        Kind::Body(_) => Some(Content::Body),
+        Kind::Fields { stream, trailer: false, .. }
+        | Kind::Continued { stream, trailer: false, .. } => Some(Content::Head(stream)),
+        _ => None,
     }
 }
 

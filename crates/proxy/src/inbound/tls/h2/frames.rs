@@ -1,8 +1,6 @@
 //! What of a stream of HTTP/2 frames is no content (RFC 9113 §4.1): their heads, padding, and all that only serves the
 //! connection. Heads and bodies count where they are HTTP/1.1, but for trailers of requests, which nothing takes.
 
-use crate::inbound::tls::h2::untaken::Content;
-
 const HEAD: usize = 9;
 /// What a client begins with (RFC 9113 §3.4).
 const PREFACE: usize = 24;
@@ -10,16 +8,51 @@ const PREFACE: usize = 24;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
+const PRIORITY: u8 = 0x20;
+
+/// What a frame is, as far as others ask (RFC 9113 §6.1, 6.2, 6.10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A part of a body, of this stream.
+    Body(u32),
+    /// The fields of a head or a trailer begin, after five bytes of priority or at once.
+    Fields {
+        stream: u32,
+        trailer: bool,
+        priority: bool,
+        whole: bool,
+    },
+    /// They go on.
+    Continued {
+        stream: u32,
+        trailer: bool,
+        whole: bool,
+    },
+    Other,
+}
+
+/// What happens on the way of the frames.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event<'a> {
+    /// What comes now is a frame of this kind.
+    Began(Kind),
+    /// A part of what a body or fields consist of, without padding.
+    Came(Kind, &'a [u8]),
+    /// All of a frame has come.
+    Ended(Kind),
+}
 
 /// Follows the frames of one direction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Frames {
     head: [u8; HEAD],
     have: usize,
+    kind: Kind,
     /// The first byte of the payload says how long the padding is.
     padded: bool,
-    /// Bytes of content that follow, and then others.
+    /// Bytes of a body or of fields that follow, and then others.
     content: usize,
     others: usize,
     /// The last stream that a request opened, where the direction is a client's.
@@ -30,12 +63,25 @@ pub(super) struct Frames {
 
 impl Frames {
     /// From a client, with its preface.
-    pub(super) fn of_client() -> Self {
-        Self { have: HEAD, others: PREFACE, opened: Some(0), ..Self::default() }
+    pub(super) const fn of_client() -> Self {
+        Self { have: HEAD, others: PREFACE, opened: Some(0), ..Self::of_server() }
     }
 
-    /// The next bytes. Returns how many of them are no content, and tells of each part of the others.
-    pub(super) fn read(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Content, usize)) -> usize {
+    pub(super) const fn of_server() -> Self {
+        Self {
+            head: [0; HEAD],
+            have: 0,
+            kind: Kind::Other,
+            padded: false,
+            content: 0,
+            others: 0,
+            opened: None,
+            trailer: false,
+        }
+    }
+
+    /// The next bytes. Returns how many of them are no content, and tells what they are.
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Event<'_>)) -> usize {
         let mut framing = 0;
         while let Some(first) = bytes.first() {
             let used;
@@ -46,6 +92,7 @@ impl Frames {
                 framing += used;
                 if self.have == HEAD {
                     self.on_head();
+                    tell(Event::Began(self.kind));
                 }
             } else if self.padded && self.content > 0 {
                 used = 1;
@@ -57,7 +104,8 @@ impl Frames {
             } else if self.content > 0 {
                 used = bytes.len().min(self.content);
                 self.content -= used;
-                tell(self.kind(), used);
+                framing += if self.is_content() { 0 } else { used };
+                tell(Event::Came(self.kind, &bytes[..used]));
             } else {
                 used = bytes.len().min(self.others);
                 self.others -= used;
@@ -66,38 +114,41 @@ impl Frames {
             bytes = &bytes[used..];
             if self.have == HEAD && self.content == 0 && self.others == 0 {
                 self.have = 0;
+                tell(Event::Ended(self.kind));
             }
         }
         framing
     }
 
-    fn stream(&self) -> u32 {
-        let [.., d, e, f, g] = self.head;
-        u32::from_be_bytes([d & 0x7f, e, f, g])
-    }
-
-    /// Of the frame that is read.
-    fn kind(&self) -> Content {
-        if self.head[3] == DATA { Content::Body } else { Content::Head(self.stream()) }
+    /// A trailer is none: nothing takes it.
+    const fn is_content(&self) -> bool {
+        match self.kind {
+            Kind::Body(_) => true,
+            Kind::Fields { trailer, .. } | Kind::Continued { trailer, .. } => !trailer,
+            Kind::Other => false,
+        }
     }
 
     fn on_head(&mut self) {
-        let [a, b, c, kind, flags, ..] = self.head;
+        let [a, b, c, kind, flags, d, e, f, g] = self.head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        let stream = self.stream();
+        let stream = u32::from_be_bytes([d & 0x7f, e, f, g]);
         if kind == HEADERS
             && let Some(opened) = &mut self.opened
         {
             self.trailer = stream <= *opened;
             *opened = stream.max(*opened);
         }
-        let is_content = match kind {
-            DATA => true,
-            HEADERS | CONTINUATION => !self.trailer,
-            _ => false,
+        let (trailer, whole) = (self.trailer, flags & END_HEADERS != 0);
+        self.kind = match kind {
+            DATA => Kind::Body(stream),
+            HEADERS => Kind::Fields { stream, trailer, priority: flags & PRIORITY != 0, whole },
+            CONTINUATION => Kind::Continued { stream, trailer, whole },
+            _ => Kind::Other,
         };
-        self.padded = is_content && kind != CONTINUATION && flags & PADDED != 0;
-        (self.content, self.others) = if is_content { (length, 0) } else { (0, length) };
+        let is_other = self.kind == Kind::Other;
+        self.padded = !is_other && kind != CONTINUATION && flags & PADDED != 0;
+        (self.content, self.others) = if is_other { (0, length) } else { (length, 0) };
     }
 }
 
@@ -131,20 +182,33 @@ mod tests {
         for part in 1..all.len() {
             let mut frames = Frames::of_client();
             let (mut heads, mut bodies) = ([0; 6], 0);
-            let mut tell = |content, bytes| match content {
-                Content::Head(stream) => heads[stream as usize] += bytes,
-                Content::Body => bodies += bytes,
+            let (mut trailer, mut ended) = (0, vec![]);
+            let mut tell = |event: Event<'_>| match event {
+                Event::Came(Kind::Body(_), bytes) => bodies += bytes.len(),
+                Event::Came(kind, bytes) => match kind {
+                    Kind::Fields { trailer: true, .. } | Kind::Continued { trailer: true, .. } => {
+                        trailer += bytes.len();
+                    }
+                    Kind::Fields { stream, .. } | Kind::Continued { stream, .. } => {
+                        heads[stream as usize] += bytes.len();
+                    }
+                    _ => {}
+                },
+                Event::Began(_) => {}
+                Event::Ended(kind) => ended.push(kind),
             };
             let framing: usize = all.chunks(part).map(|bytes| frames.read(bytes, &mut tell)).sum();
             assert_eq!(framing, all.len() - content, "in parts of {part}");
             assert_eq!((heads, bodies), ([0, 70, 0, 3, 0, 3], 2), "in parts of {part}");
+            assert_eq!((trailer, ended.len()), (30, 11), "in parts of {part}");
+            assert_eq!(ended[3], Kind::Continued { stream: 1, trailer: false, whole: true });
         }
     }
 
     #[test]
     fn each_head_of_an_answer_is_content() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::of_server();
         let all = [frame(HEADERS, 4, 3, &[1; 20]), frame(HEADERS, 4, 1, &[1; 20])].concat();
-        assert_eq!(frames.read(&all, |_, _| {}), 2 * HEAD);
+        assert_eq!(frames.read(&all, |_| {}), 2 * HEAD);
     }
 }

@@ -3,9 +3,11 @@
 
 mod counted;
 mod frames;
+mod kept;
 mod read_limit;
 mod slow;
 mod stream;
+mod unsent;
 mod untaken;
 
 use crate::inbound::http::plan::head_limits;
@@ -18,14 +20,17 @@ use counted::{Counted, Paid};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::{Method, Request};
+use kept::Kept;
 use read_limit::{Allowance, ReadLimit};
 use slow::SlowStreams;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use stream::{H2Stream, STREAM, StreamBroken, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use untaken::Untaken;
 
 /// Concurrent streams, each counted as a connection; RFC 9113 §6.5.2 recommends at least 100.
@@ -39,14 +44,30 @@ const FIRST_WINDOW: usize = 65_535;
 const UNSENT: usize = 64 * 1024;
 /// Bytes read at a time: a frame of the usual size (RFC 9113 §6.5.2), or heads that take some hundred kilobytes.
 const READ_AT_ONCE: usize = 16 * 1024;
-/// The same while memory is short. A byte may stand for a field (RFC 7541 §6.1) of some 80 bytes in memory.
-const READ_WHILE_SHORT: usize = 1024;
+/// The same while memory is short, or no body was asked for. A byte may stand for a field (RFC 7541 §6.1) of some 80 bytes
+/// in memory.
+const READ_LITTLE: usize = 1024;
+/// Requests in a row without a log-in. HTTP/1.1 closes after each.
+const REFUSED: u32 = 32;
 
 enum NextStep<T> {
     Accepted(T),
+    /// What the library keeps has changed.
+    Kept,
+    /// A head has gone on for too long.
+    Late,
     Look,
     Window,
     End,
+}
+
+/// What all streams of a connection have.
+struct Common {
+    slow: Arc<SlowStreams>,
+    untaken: Arc<Untaken>,
+    kept: Arc<Kept>,
+    /// Requests in a row that were answered by 407.
+    refused: AtomicU32,
 }
 
 /// `name`: what the client's TLS asked for.
@@ -63,8 +84,10 @@ where
     // a head that never ends
     let head = settings.budgets.head.as_usize();
     let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
-    let untaken = Arc::new(Untaken::new(Arc::clone(&framing), FIRST_WINDOW));
-    let client = Counted::new(client, Arc::clone(&framing), Arc::clone(&untaken));
+    let (untaken, kept) = (Untaken::new(Arc::clone(&framing), FIRST_WINDOW), Kept::default());
+    let (untaken, kept) = (Arc::new(untaken), Arc::new(kept));
+    let client =
+        Counted::new(client, Arc::clone(&framing), Arc::clone(&untaken), Arc::clone(&kept));
     let (client, mut allowance) = ReadLimit::new(client, READ_AT_ONCE);
     let mut paid = Paid::new(Arc::clone(&framing));
     let mut builder = Builder::new();
@@ -76,6 +99,8 @@ where
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)
         .max_send_buffer_size(UNSENT)
+        // its entries would keep what they were read from
+        .header_table_size(0)
         .max_header_list_size(u32::try_from(settings.budgets.head.as_u64()).unwrap_or(u32::MAX))
         .handshake::<_, Bytes>(client);
     // the client's preface, which it may send as slowly as a head
@@ -83,15 +108,39 @@ where
     let Ok(connection) = tokio::time::timeout(limit, handshake).await else { return Ok(()) };
     let mut connection = connection?;
     let mut streams = JoinSet::new();
-    let slow = Arc::new(SlowStreams::default());
+    let (slow, refused) = (Arc::new(SlowStreams::default()), AtomicU32::new(0));
+    let all = Arc::new(Common { slow, untaken, kept, refused });
     let mut stopping = session.stopping.clone();
     let (mut asked_to_end, mut wide) = (false, false);
+    // the connection's window, what counts, and the head that goes on with the end of its time
+    let (mut window, mut counted) = (0, head);
+    let mut unfinished: Option<(u64, Instant)> = None;
     loop {
+        let needed = head + window + all.kept.beside(head, window);
+        if counted != needed && !held.resize(needed).await {
+            tracing::debug!(client = %session.address, "HTTP/2: no memory for what the client has sent");
+            return Ok(());
+        }
+        counted = needed;
+        unfinished = all.kept.unfinished().map(|nth| {
+            let before = unfinished.filter(|(before, _)| *before == nth);
+            (nth, before.map_or_else(|| Instant::now() + limit, |(_, until)| until))
+        });
+        let until = unfinished.map_or_else(Instant::now, |(_, until)| until);
         let idle = tokio::time::sleep(settings.timeouts.keep_alive.into());
         let next = tokio::select! {
-            accepted = poll_fn(|cx| poll_request(session, &mut connection, &mut allowance, &mut paid, cx)) => NextStep::Accepted(accepted),
+            accepted = poll_fn(|cx| {
+                if all.kept.beside(head, window) != counted - head - window {
+                    return Poll::Ready(NextStep::Kept);
+                }
+                let little = !wide || session.permit.is_memory_short();
+                let most = if little { READ_LITTLE } else { READ_AT_ONCE };
+                let accepted = poll_request(most, &mut connection, &mut allowance, &mut paid, cx);
+                accepted.map(NextStep::Accepted)
+            }) => accepted,
+            () = sleep_until(until), if unfinished.is_some() => NextStep::Late,
             Some(_) = streams.join_next() => NextStep::Look,
-            () = slow.changed(), if wide => NextStep::Window,
+            () = all.slow.changed(), if wide => NextStep::Window,
             () = idle, if streams.is_empty() => NextStep::End,
             _ = stopping.wait_for(|stopping| *stopping), if !asked_to_end => NextStep::End,
         };
@@ -99,25 +148,41 @@ where
             NextStep::Accepted(None) => return Ok(()),
             NextStep::Accepted(Some(accepted)) => {
                 let (request, mut respond) = accepted?;
+                let Some(asked) = Asked::read(request, &mut respond) else { continue };
                 // from the first stream on, as much as the window may arrive unread
-                if !wide && !held.resize(head + FIRST_WINDOW).await {
-                    answer(&mut respond, 503);
-                    continue;
+                if window == 0 {
+                    window = FIRST_WINDOW;
+                    let needed = head + window + all.kept.beside(head, window);
+                    if !held.resize(needed).await {
+                        window = 0;
+                        answer(&mut respond, 503);
+                        continue;
+                    }
+                    counted = needed;
                 }
-                let sends = !request.body().is_end_stream();
-                if sends && !wide && held.resize_if_free(head + WINDOW as usize) {
+                if asked.sends && !wide && held.resize_if_free(counted - window + WINDOW as usize) {
                     connection.set_target_window_size(WINDOW);
-                    untaken.on_window(WINDOW as usize);
+                    all.untaken.on_window(WINDOW as usize);
+                    (counted, window) = (counted - window + WINDOW as usize, WINDOW as usize);
                     wide = true;
                 }
-                let of = Of { name: &name, framing: &framing, slow: &slow, untaken: &untaken };
-                begin(session, of, (request, respond), &mut streams).await;
+                begin(session, &all, (&name, &framing), (asked, respond), &mut streams).await;
+            }
+            NextStep::Kept => {}
+            NextStep::Late if all.kept.unfinished() == unfinished.map(|(nth, _)| nth) => {
+                return Ok(());
+            }
+            NextStep::Late => {}
+            // the client's next connection may do better
+            NextStep::Look if all.refused.load(Relaxed) >= REFUSED && !asked_to_end => {
+                connection.graceful_shutdown();
+                asked_to_end = true;
             }
             NextStep::Look => {}
             NextStep::Window => {
-                let window = WINDOW.saturating_mul(1 + slow.count());
-                untaken.on_window(window as usize);
-                connection.set_target_window_size(window);
+                let wanted = WINDOW.saturating_mul(1 + all.slow.count());
+                all.untaken.on_window(wanted as usize);
+                connection.set_target_window_size(wanted);
             }
             // it had as long again to end by itself
             NextStep::End if asked_to_end => return Ok(()),
@@ -129,18 +194,15 @@ where
     }
 }
 
-/// A request, and where its answer goes.
-type Asked = (Request<RecvStream>, SendResponse<Bytes>);
-
 /// The next request. Nothing is read while one waits that has been read: the library would keep the heads of a hundred
-/// streams, which no budget counts.
+/// streams, which no budget counts. `most`: bytes that are read at a time.
 fn poll_request<S>(
-    session: &Session,
+    most: usize,
     connection: &mut Connection<ReadLimit<S>, Bytes>,
     allowance: &mut Allowance,
     paid: &mut Paid,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<Asked, h2::Error>>>
+) -> Poll<Option<Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -152,8 +214,7 @@ where
     if !paid.is_due(cx) {
         return Poll::Pending;
     }
-    let short = session.permit.is_memory_short();
-    allowance.set(if short { READ_WHILE_SHORT } else { READ_AT_ONCE });
+    allowance.set(most);
     let next = connection.poll_accept(cx);
     if next.is_pending() && allowance.is_used_up() {
         // other tasks have their turn first
@@ -162,47 +223,64 @@ where
     next
 }
 
-/// What all streams of a connection have.
-struct Of<'a> {
-    name: &'a Option<Arc<str>>,
-    framing: &'a Arc<Framing>,
-    slow: &'a Arc<SlowStreams>,
-    untaken: &'a Arc<Untaken>,
+/// A request, as HTTP/1.1 has it.
+struct Asked {
+    method: Method,
+    tunnel: Tunnel,
+    head: Vec<u8>,
+    /// The body follows in chunks.
+    chunks: bool,
+    /// A body follows.
+    sends: bool,
+    body: RecvStream,
 }
 
+impl Asked {
+    /// What cannot be read is answered. Its fields go: two thousand short ones take 400 kB, and 12 kB in the text.
+    fn read(request: Request<RecvStream>, respond: &mut SendResponse<Bytes>) -> Option<Self> {
+        let (parts, body) = request.into_parts();
+        let tunnel = match (&parts.method, protocol(&parts)) {
+            (&Method::CONNECT, None) => Tunnel::Bytes,
+            (_, None) => Tunnel::None,
+            (_, Some(CONNECT_UDP)) => Tunnel::Capsules,
+            // RFC 9220 §3 says so for HTTP/3
+            (_, Some(_)) => {
+                answer(respond, 501);
+                return None;
+            }
+        };
+        let sends = !body.is_end_stream();
+        let Some((head, chunks)) = request_head(&parts, !sends) else {
+            answer(respond, 400);
+            return None;
+        };
+        Some(Self { method: parts.method, tunnel, head, chunks, sends, body })
+    }
+}
+
+/// `name`: what the client's TLS asked for.
 async fn begin(
     session: &Session,
-    Of { name, framing, slow, untaken }: Of<'_>,
-    (request, mut respond): Asked,
+    all: &Arc<Common>,
+    (name, framing): (&Option<Arc<str>>, &Arc<Framing>),
+    (asked, mut respond): (Asked, SendResponse<Bytes>),
     streams: &mut JoinSet<()>,
 ) {
-    let (parts, body) = request.into_parts();
-    let tunnel = match (&parts.method, protocol(&parts)) {
-        (&Method::CONNECT, None) => Tunnel::Bytes,
-        (_, None) => Tunnel::None,
-        (_, Some(CONNECT_UDP)) => Tunnel::Capsules,
-        // RFC 9220 §3 says so for HTTP/3
-        (_, Some(_)) => return answer(&mut respond, 501),
-    };
-    let Some((head, chunks)) = request_head(&parts, body.is_end_stream()) else {
-        return answer(&mut respond, 400);
-    };
-    // two thousand short fields take 400 kB in its map, and 12 kB in the text
-    let method = parts.method.clone();
-    drop(parts);
+    let Asked { method, tunnel, head, chunks, body, .. } = asked;
     let Some(held) = session.permit.hold(STREAM + head.capacity()).await else {
         return answer(&mut respond, 503);
     };
     let Ok(inside) = super::begin_stream(session, name.clone(), framing) else {
         return answer(&mut respond, 503);
     };
-    untaken.take_head(respond.stream_id().as_u32());
+    let number = respond.stream_id().as_u32();
+    all.untaken.take_head(number);
     let leg = &session.config.client_leg.leg;
     let patience = [leg.half_closed_timeout, leg.idle_timeout];
     let inside = End::Pipe(Arc::new(inside));
-    let of_all = (Arc::clone(slow), Arc::clone(untaken));
     let limits = head_limits(session);
-    let mut stream = H2Stream::new(inside, (method, tunnel), limits, patience, held, of_all);
+    let of = (number, Arc::clone(all));
+    let mut stream = H2Stream::new(inside, (method, tunnel), limits, patience, held, of);
     streams.spawn(async move {
         match stream.carry(head, chunks, body, &mut respond).await {
             Ok(()) => stream.set_whole(),

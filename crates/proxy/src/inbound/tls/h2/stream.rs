@@ -1,8 +1,8 @@
 //! A stream of HTTP/2: its head and body to a session of HTTP/1.1, and the answer back.
 
-use super::WINDOW;
-use super::slow::{STALLED, SlowStream, SlowStreams};
-use super::untaken::Untaken;
+use super::slow::{STALLED, SlowStream};
+use super::unsent::{LEAST, Room, Unsent};
+use super::{Common, WINDOW};
 use crate::resources::HeldMemory;
 use crate::transfer::buffered::{BufferedStream, write_all, write_and_tell};
 use crate::transfer::end::End;
@@ -28,25 +28,6 @@ const AT_ONCE: usize = pipe::MOST;
 const FRAME: usize = 16 * 1024;
 /// The memory that counts for a stream: its pipe, and a frame of its answer.
 pub(super) const STREAM: usize = PIPE + FRAME;
-
-/// Memory for bytes of an answer, until they are sent, also after the stream has ended: the stream's frame, which one part
-/// at a time has, or more beside it.
-struct Room {
-    _own: Option<(OwnedSemaphorePermit, Arc<HeldMemory>)>,
-    _beside: Option<HeldMemory>,
-}
-
-/// Bytes of an answer. They count until the connection has taken them.
-struct Unsent {
-    bytes: Vec<u8>,
-    _room: Room,
-}
-
-impl AsRef<[u8]> for Unsent {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
 
 /// What follows the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +55,10 @@ pub(super) struct H2Stream {
     /// What counts for a frame, and whose turn it is to have it.
     frame: Arc<HeldMemory>,
     turn: Arc<Semaphore>,
-    slow: Arc<SlowStreams>,
-    untaken: Arc<Untaken>,
+    /// Whose turn it is to wait for the client with less than [`LEAST`].
+    little: Arc<Semaphore>,
+    number: u32,
+    all: Arc<Common>,
     /// Data frames from the client so far.
     sent: AtomicU64,
     whole: AtomicBool,
@@ -83,6 +66,7 @@ pub(super) struct H2Stream {
 
 impl Drop for H2Stream {
     fn drop(&mut self) {
+        self.all.kept.close(self.number);
         // the session must not take a cut for an end of stream
         if !self.whole.load(Relaxed) {
             self.inside.abort("the stream was cut");
@@ -121,8 +105,9 @@ impl H2Stream {
         limits: Limits,
         patience: [Span; 2],
         mut held: HeldMemory,
-        (slow, untaken): (Arc<SlowStreams>, Arc<Untaken>),
+        (number, all): (u32, Arc<Common>),
     ) -> Self {
+        all.kept.open(number);
         let [silence, patience] = patience;
         let (sent, whole) = (AtomicU64::new(0), AtomicBool::new(false));
         let (frame, turn) = (Arc::new(held.split(FRAME)), Arc::new(Semaphore::new(1)));
@@ -136,8 +121,9 @@ impl H2Stream {
             held,
             frame,
             turn,
-            slow,
-            untaken,
+            little: Arc::new(Semaphore::new(1)),
+            number,
+            all,
             sent,
             whole,
         }
@@ -212,13 +198,16 @@ impl H2Stream {
                 let size = format!("{:x}\r\n", data.len());
                 self.write(write_all(&self.inside, size.as_bytes()), &mut slow).await?;
             }
-            let taken = |bytes| self.untaken.take_body(bytes);
+            let taken = |bytes| self.all.untaken.take_body(bytes);
             self.write(write_and_tell(&self.inside, &data, taken), &mut slow).await?;
             if chunks {
                 self.write(write_all(&self.inside, b"\r\n"), &mut slow).await?;
             }
             self.sent.fetch_add(1, Relaxed);
-            let released = body.flow_control().release_capacity(data.len());
+            let length = data.len();
+            drop(data);
+            self.all.kept.take(self.number);
+            let released = body.flow_control().release_capacity(length);
             released.map_err(|_| UploadEnd::Client)?;
             // its bytes have left the window that it was given
             if body.flow_control().used_capacity() <= FRAME {
@@ -246,7 +235,7 @@ impl H2Stream {
         }
         if slow.is_none() {
             let window = self.held.beside_if_free(WINDOW as usize);
-            *slow = window.map(|window| self.slow.begin(window));
+            *slow = window.map(|window| self.all.slow.begin(window));
         }
         writing.await.map_err(|_| UploadEnd::Session)
     }
@@ -255,6 +244,10 @@ impl H2Stream {
         let mut incoming = BufferedStream::new(self.inside.clone(), Vec::new());
         let mut counted = self.held.beside();
         let response = self.head(&mut incoming, respond, &mut counted).await?;
+        match response.status {
+            407 => self.all.refused.fetch_add(1, Relaxed),
+            _ => self.all.refused.swap(0, Relaxed),
+        };
         let tunnel = self.tunnel != Tunnel::None;
         let body = match tunnel && (200..300).contains(&response.status) {
             true => Body::UntilClose,
@@ -369,23 +362,15 @@ impl H2Stream {
 
     /// Memory for so many bytes more of the answer. While it is not ample, for one frame after another.
     async fn room(&self, to: &mut SendStream<Bytes>) -> Result<(Room, usize), StreamBroken> {
-        let beside = self.held.beside_if_free(AT_ONCE);
-        if beside.is_some() {
-            return Ok((Room { _own: None, _beside: beside }, AT_ONCE));
+        if let Some(beside) = self.held.beside_if_free(AT_ONCE) {
+            return Ok((Room::Beside(beside), AT_ONCE));
         }
-        let sent =
-            tokio::time::timeout(self.patience.into(), Arc::clone(&self.turn).acquire_owned());
-        tokio::select! {
-            sent = sent => {
-                let sent = sent.ok().and_then(Result::ok).ok_or(StreamBroken)?;
-                let own = Some((sent, Arc::clone(&self.frame)));
-                Ok((Room { _own: own, _beside: None }, FRAME))
-            }
-            _ = poll_fn(|context| to.poll_reset(context)) => Err(StreamBroken),
-        }
+        let turn = self.turn_of(&self.turn, to).await?;
+        Ok((Room::Own(turn, Arc::clone(&self.frame)), FRAME))
     }
 
-    /// Sends within the client's flow-control window.
+    /// Sends within the client's flow-control window. Each part takes some 300 bytes in the library until it is sent, so
+    /// that windows of a byte must not make a part of each byte.
     async fn send(
         &self,
         to: &mut SendStream<Bytes>,
@@ -395,15 +380,35 @@ impl H2Stream {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut data = Bytes::from_owner(Unsent { bytes, _room: room });
+        let mut data = Unsent::new(bytes, room);
         while !data.is_empty() {
             to.reserve_capacity(data.len());
             let room = poll_fn(|context| to.poll_capacity(context));
             let room = tokio::time::timeout(self.patience.into(), room).await;
             let Ok(Some(room)) = room else { return Err(StreamBroken) };
-            let part = data.split_to(room?.min(data.len()));
-            to.send_data(part, false)?;
+            let mut turn = None;
+            if room? < data.len().min(LEAST) {
+                turn = Some(self.turn_of(&self.little, to).await?);
+            }
+            // it may have grown meanwhile, or be gone
+            let part = data.split_to(to.capacity().min(data.len()), turn);
+            if !part.is_empty() {
+                to.send_data(part, false)?;
+            }
         }
         Ok(())
+    }
+
+    /// A turn that whoever has it gives back once its bytes are sent.
+    async fn turn_of(
+        &self,
+        turns: &Arc<Semaphore>,
+        to: &mut SendStream<Bytes>,
+    ) -> Result<OwnedSemaphorePermit, StreamBroken> {
+        let turn = tokio::time::timeout(self.patience.into(), Arc::clone(turns).acquire_owned());
+        tokio::select! {
+            turn = turn => turn.ok().and_then(Result::ok).ok_or(StreamBroken),
+            _ = poll_fn(|context| to.poll_reset(context)) => Err(StreamBroken),
+        }
     }
 }
