@@ -36,6 +36,8 @@ pub(crate) enum FailureKind {
     /// The destination or an upstream closed the connection before it answered.
     Closed,
     Exhausted,
+    /// The client's connection broke before there was an answer.
+    ClientGone,
 }
 
 impl FailureKind {
@@ -58,6 +60,7 @@ impl FailureKind {
             Self::BadAnswer => "bad_answer",
             Self::Closed => "closed",
             Self::Exhausted => "exhausted",
+            Self::ClientGone => "client_gone",
         }
     }
 }
@@ -82,6 +85,11 @@ impl Failure {
         let text =
             "this request has passed this relay before; a chain of proxies leads back to itself";
         Self::new(FailureKind::Loop, text)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn client_gone(error: &io::Error) -> Self {
+        Self::new(FailureKind::ClientGone, format!("the client's connection broke: {error}"))
     }
 
     pub(crate) fn retry_after(self, span: Span) -> Self {
@@ -142,7 +150,8 @@ impl Failure {
             | FailureKind::UpstreamRefused
             | FailureKind::NotAdmitted
             | FailureKind::BadAnswer
-            | FailureKind::Closed => 502,
+            | FailureKind::Closed
+            | FailureKind::ClientGone => 502,
             FailureKind::TimedOut | FailureKind::NameTimedOut => 504,
             FailureKind::Exhausted | FailureKind::NoTunnel => 503,
         }
@@ -153,6 +162,7 @@ impl Failure {
             FailureKind::Malformed(_)
             | FailureKind::BadAnswer
             | FailureKind::Closed
+            | FailureKind::ClientGone
             | FailureKind::Exhausted
             | FailureKind::UpstreamRefused
             | FailureKind::NotAdmitted => Reply::GeneralFailure,

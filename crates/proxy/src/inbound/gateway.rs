@@ -84,7 +84,7 @@ pub(super) fn refuse(
 ) -> Option<OpenTunnel> {
     let mut entry = session.new_entry(protocol);
     entry.target = Some(shown.to_owned());
-    session.on_failure(&entry, failure);
+    session.on_failure(&mut entry, failure);
     reset(&session.client);
     None
 }

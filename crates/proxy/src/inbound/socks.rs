@@ -85,14 +85,13 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         Ok(way) => {
             let bound = way.connection.stream.local_addr().unwrap_or_else(|_| unspecified());
             let answer = socks::write_reply(Reply::Succeeded, bound);
-            session.answer_opened(&answer).await.ok()?;
-            entry.status = Some(0);
-            Some(session.tunnel_over(way, incoming.take(), entry))
+            let opened = session.answer_opened(&answer, (&mut entry, 0)).await;
+            opened.then(|| session.tunnel_over(way, incoming.take(), entry))
         }
         Err(failure) => {
             let reply = failure.socks();
             entry.status = Some(reply as u16);
-            session.on_failure(&entry, &failure);
+            session.on_failure(&mut entry, &failure);
             end(session, &socks::write_reply(reply, unspecified())).await
         }
     }
@@ -209,13 +208,13 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     let mut entry = session.begin(protocol, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
-            session.answer_opened(&socks::write_socks4_reply(true)).await.ok()?;
-            entry.status = Some(90);
-            Some(session.tunnel_over(way, incoming.take(), entry))
+            let answer = socks::write_socks4_reply(true);
+            let opened = session.answer_opened(&answer, (&mut entry, 90)).await;
+            opened.then(|| session.tunnel_over(way, incoming.take(), entry))
         }
         Err(failure) => {
             entry.status = Some(91);
-            session.on_failure(&entry, &failure);
+            session.on_failure(&mut entry, &failure);
             end(session, &no).await
         }
     }
@@ -233,7 +232,7 @@ async fn refuse(
     failure: impl Into<Failure>,
     answer: &[u8],
 ) -> Option<OpenTunnel> {
-    session.on_failure(&session.new_entry(protocol), &failure.into());
+    session.on_failure(&mut session.new_entry(protocol), &failure.into());
     end(session, answer).await
 }
 

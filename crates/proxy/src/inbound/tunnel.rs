@@ -30,7 +30,7 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
     let Some(to) = destination(arrival.target()) else {
         let failure =
             Failure::new(FailureKind::Malformed(400), "the flow has no valid destination");
-        session.on_failure(&session.new_entry(Protocol::Tunnel), &failure);
+        session.on_failure(&mut session.new_entry(Protocol::Tunnel), &failure);
         arrival.refuse(Reason::NoName, failure.text);
         return None;
     };
@@ -38,7 +38,7 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
         let turn = session.unless_stopping(arrival.joined().measure_in_turn()).await?;
         let Some(turn) = turn else {
             let failure = Failure::new(FailureKind::Exhausted, BUSY);
-            session.on_failure(&session.new_entry(Protocol::Tunnel), &failure);
+            session.on_failure(&mut session.new_entry(Protocol::Tunnel), &failure);
             arrival.refuse(Reason::Exhausted, failure.text);
             return None;
         };
@@ -69,7 +69,7 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
             Some(session.tunnel_over(way, Vec::new(), entry))
         }
         Err(failure) => {
-            session.on_failure(&entry, &failure);
+            session.on_failure(&mut entry, &failure);
             arrival.refuse(reason(failure.kind), failure.text);
             None
         }

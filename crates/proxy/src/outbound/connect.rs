@@ -17,8 +17,10 @@ use crate::runtime::RuntimeConfig;
 use crate::settings::{Leg, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
+use ekiden_linux::host::clock;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_model::dns::Asker;
+use ekiden_model::units::{Span, Time};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -57,6 +59,26 @@ impl UpstreamConnection {
             tunnel: None,
             answer: None,
             tls: None,
+        }
+    }
+}
+
+/// Ends the wait for an upstream's answer where the client leaves: clients that have little patience must not hide that
+/// the upstream is away.
+struct Waiting<'a> {
+    hop: &'a Hop,
+    since: Time,
+}
+
+/// Two SYNs had no answer (RFC 6298 §2 and 5.5: the third follows after three seconds).
+const SILENT: Span = Span::from_secs(3);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = clock::now().since(self.since);
+        if waited >= SILENT {
+            let text = format!("it had not answered after {waited}, when the client left");
+            self.hop.on_failure(&Failure::new(FailureKind::TimedOut, text));
         }
     }
 }
@@ -126,7 +148,9 @@ async fn open_chain(
     // the operator chose the hops: no rule applies to them
     let at = first.destination()?;
     let from = DialFrom { trace, ..DialFrom::leg(&first.leg) };
+    let waiting = Waiting { hop: first, since: clock::now() };
     let dialed = dial(config, &at.host, at.port, from, |_| Ok(())).await;
+    std::mem::forget(waiting);
     let dialed = dialed.map_err(|failure| {
         first.on_failure(&failure);
         // the client does not know that address

@@ -3,6 +3,7 @@
 use super::{LogEntry, OpenTunnel, Session};
 use crate::destination::{Destination, Host};
 use crate::error::Failure;
+use crate::observe::access_log::CutBy;
 use crate::observe::leg_stats::LegStats;
 use crate::observe::named_leg::{NamedLeg, limits};
 use crate::observe::registry::ConnectionState;
@@ -127,7 +128,11 @@ impl Session {
         let requester = self.requester(to, account.as_deref(), &asker);
         let requester = Requester { source, trace, ..requester };
         trace.inspect(|trace| trace.on_opening());
-        let connection = open(&self.config, &route, requester, purpose).await?;
+        let connection = tokio::select! {
+            opened = open(&self.config, &route, requester, purpose) => opened?,
+            // what goes on for nobody would take places and descriptors
+            () = self.client.broken() => return Err(Failure::client_gone(&self.client.error())),
+        };
         // the near end of a tunnel's flow is no connection over the network
         let peer = connection.tunnel.is_none().then_some(connection.peer);
         trace.inspect(|trace| trace.on_opened(peer));
@@ -230,10 +235,27 @@ impl Session {
         within(self.config.client_leg.leg.idle_timeout, write_all(&self.client, bytes)).await
     }
 
-    /// Answers that a tunnel is open. Its bytes count. Fails as [`Self::answer`], and where the account has nothing left.
-    pub(crate) async fn answer_opened(&self, bytes: &[u8]) -> io::Result<()> {
-        self.pass(Direction::Down, bytes.len()).await?;
-        self.answer(bytes).await
+    /// Answers that a tunnel is open, by `status` in the log. Its bytes count. Where the client has left, or its account
+    /// has nothing left, the way is closed again, and the log says why.
+    pub(crate) async fn answer_opened(
+        &self,
+        bytes: &[u8],
+        (entry, status): (&mut LogEntry, u16),
+    ) -> bool {
+        let (by, why) = match self.pass(Direction::Down, bytes.len()).await {
+            Ok(()) => match self.answer(bytes).await {
+                Ok(()) => {
+                    entry.status = Some(status);
+                    return true;
+                }
+                Err(error) => (CutBy::Client, format!("the client's connection broke: {error}")),
+            },
+            Err(error) => (CutBy::Relay, error.to_string()),
+        };
+        entry.cut_by = Some(by);
+        self.trace_error("broken");
+        self.log(entry, &why);
+        false
     }
 
     /// Sends the relay's last answer and closes.

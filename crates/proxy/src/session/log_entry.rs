@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::destination::Destination;
-use crate::error::Failure;
+use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::{AccessLog, CutBy, Record, timestamp};
 use crate::observe::registry::{Protocol, Registration};
 use crate::observe::traces::{TraceEnd, TraceParent};
@@ -110,8 +110,13 @@ impl Session {
         LogEntry::new(protocol, &self.registration)
     }
 
-    pub(crate) fn on_failure(&self, entry: &LogEntry, failure: &Failure) {
-        self.registration.count(failure);
+    /// A client that leaves is no failure.
+    pub(crate) fn on_failure(&self, entry: &mut LogEntry, failure: &Failure) {
+        if failure.kind == FailureKind::ClientGone {
+            (entry.status, entry.cut_by) = (None, Some(CutBy::Client));
+        } else {
+            self.registration.count(failure);
+        }
         self.trace_error(failure.kind.word());
         self.log(entry, &failure.text);
     }

@@ -1,7 +1,7 @@
 //! A hundred streams of one HTTP/2 connection within TLS beside each other.
 use crate::common::wire::{Origin, Relay};
 use crate::tls::{Shown, asked, http2_with};
-use ekiden_model::units::Bytes;
+use ekiden_model::units::{Bytes, Span};
 use ekiden_testkit::wait_for;
 use std::io::{Read as _, Write as _};
 
@@ -68,6 +68,71 @@ async fn a_stream_that_nobody_reads_stalls_no_other() {
     }
     read(slow.body_mut(), SLOW).await;
     slow_up.send_data(bytes::Bytes::new(), true).unwrap();
+    driving.abort();
+    tokio::task::block_in_place(|| {
+        relay.settles();
+        drop(relay);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_window_of_a_byte_moves_on() {
+    const LENGTH: usize = 3_000;
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1);
+    let (mut client, driving) = http2_with(&shown, &relay, &builder).await;
+    let (mut response, mut up, mut server) = tunnel(&mut client, &origin).await;
+    std::thread::spawn(move || {
+        let bytes: Vec<u8> = (0..LENGTH).map(byte).collect();
+        server.write_all(&bytes).unwrap();
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    });
+    read(response.body_mut(), LENGTH).await;
+    up.send_data(bytes::Bytes::new(), true).unwrap();
+    driving.abort();
+    tokio::task::block_in_place(|| {
+        relay.settles();
+        drop(relay);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_opened_for_a_stream_that_was_reset_ends() {
+    // a server that takes no connection: its queue is full
+    let full = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket2::SockRef::from(&full).listen(0).unwrap();
+    let address = full.local_addr().unwrap();
+    let _first: Vec<_> = (0..2)
+        .map(|_| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let socket = socket.unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let _ = socket.connect(&address.into());
+            socket
+        })
+        .collect();
+    let shown = Shown::new();
+    let relay = tokio::task::block_in_place(|| {
+        Relay::with(|settings| {
+            shown.settings(settings);
+            settings.legs.get_mut("direct").unwrap().connect_timeout = Span::from_secs(600);
+        })
+    });
+    let (mut client, driving) = http2_with(&shown, &relay, &h2::client::Builder::new()).await;
+    std::future::poll_fn(|cx| client.poll_ready(cx)).await.unwrap();
+    let mut request = asked("CONNECT", address.to_string());
+    *request.version_mut() = http::Version::HTTP_2;
+    let (response, mut up) = client.send_request(request, false).unwrap();
+    let served = || relay.status().connections.len();
+    let before = served();
+    tokio::task::block_in_place(|| wait_for("the stream is served", || served() > before));
+    up.send_reset(h2::Reason::CANCEL);
+    drop(response);
+    // connecting would take ten minutes
+    tokio::task::block_in_place(|| wait_for("nothing is opened for it", || served() == before));
     driving.abort();
     tokio::task::block_in_place(|| {
         relay.settles();

@@ -34,9 +34,7 @@ pub(super) async fn serve(
     let to = target(session, request)?;
     *entry = session.begin(Protocol::Udp, &to, entry.method.take(), to.to_string());
     let flow = CapsuleFlow::open(session, to, entry).await?;
-    entry.status = Some(101);
-    if let Err(error) = session.answer_opened(reply::udp_connected()).await {
-        session.log(entry, &format!("the client's connection broke: {error}"));
+    if !session.answer_opened(reply::udp_connected(), (entry, 101)).await {
         return Ok(());
     }
     let incoming = BufferedStream::new(session.client.clone(), incoming.take());

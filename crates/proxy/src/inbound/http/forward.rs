@@ -308,10 +308,10 @@ async fn connect(
     let via = via(session, request.version, &request.fields);
     match session.open(to, Purpose::Tunnel { via: &via }).await {
         Ok(way) => {
-            if session.answer_opened(reply::connected(request.version)).await.is_err() {
+            let answer = reply::connected(request.version);
+            if !session.answer_opened(answer, (&mut entry, 200)).await {
                 return NextStep::Close;
             }
-            entry.status = Some(200);
             NextStep::Tunnel(session.tunnel_over(way, incoming.take(), entry))
         }
         Err(failure) => refuse(session, &mut entry, &failure, None).await,

@@ -64,10 +64,11 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
         Err(failure) => return refuse(session, entry, &failure).await,
     };
     let target = format!("UDP at {bound}");
-    (entry.target, entry.status) = (Some(target.clone()), Some(0));
+    entry.target = Some(target.clone());
     session.registration.begin(Protocol::Udp, target);
-    if session.answer_opened(&socks::write_reply(Reply::Succeeded, bound)).await.is_err() {
-        return session.log(&entry, "the client's connection broke");
+    let answer = socks::write_reply(Reply::Succeeded, bound);
+    if !session.answer_opened(&answer, (&mut entry, 0)).await {
+        return;
     }
     session.registration.set_state(ConnectionState::Relaying);
     // bytes on the TCP connection have no meaning from now on
@@ -90,7 +91,7 @@ async fn refuse(session: &Session, mut entry: LogEntry, failure: &Failure) {
         tracing::warn!(client = %session.address, "UDP ASSOCIATE refused: {failure}");
     }
     entry.status = Some(reply as u16);
-    session.on_failure(&entry, failure);
+    session.on_failure(&mut entry, failure);
     session.send_and_close(&socks::write_reply(reply, ([0, 0, 0, 0], 0).into())).await;
 }
 
