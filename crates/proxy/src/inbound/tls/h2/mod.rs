@@ -130,12 +130,12 @@ where
         let idle = tokio::time::sleep(settings.timeouts.keep_alive.into());
         let next = tokio::select! {
             accepted = poll_fn(|cx| {
-                if all.kept.beside(head, window) != counted - head - window {
-                    return Poll::Ready(NextStep::Kept);
-                }
                 let little = !wide || session.permit.is_memory_short();
                 let most = if little { READ_LITTLE } else { READ_AT_ONCE };
                 let accepted = poll_request(most, &mut connection, &mut allowance, &mut paid, cx);
+                if accepted.is_pending() && all.kept.beside(head, window) != counted - head - window {
+                    return Poll::Ready(NextStep::Kept);
+                }
                 accepted.map(NextStep::Accepted)
             }) => accepted,
             () = sleep_until(until), if unfinished.is_some() => NextStep::Late,
