@@ -194,6 +194,9 @@ where
     }
 }
 
+/// A request, and where its answer goes.
+type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
+
 /// The next request. Nothing is read while one waits that has been read: the library would keep the heads of a hundred
 /// streams, which no budget counts. `most`: bytes that are read at a time.
 fn poll_request<S>(
@@ -202,7 +205,7 @@ fn poll_request<S>(
     allowance: &mut Allowance,
     paid: &mut Paid,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>>>
+) -> Poll<Option<Result<Accepted, h2::Error>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
