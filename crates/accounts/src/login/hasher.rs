@@ -29,6 +29,8 @@ pub(crate) struct Attempt {
     pub(crate) digest: Digest,
     /// Whose login it is if the password is right.
     pub(crate) account: Option<AccountId>,
+    /// A name that somebody has, or one of those that are treated alike. It counts only at an address that many share.
+    pub(crate) expected: bool,
     pub(crate) password: String,
     pub(crate) stored: String,
 }
@@ -38,7 +40,15 @@ impl Attempt {
     const fn key(&self) -> (IpAddr, Digest) {
         (self.who.address, self.digest)
     }
+
+    /// Whose line of the queue it waits in: its address's. All who come through a web server on this machine have
+    /// loopback's, so there each name has a line.
+    fn line(&self) -> Line {
+        (self.who.address, self.who.address.is_loopback().then_some(self.who.user))
+    }
 }
+
+type Line = (IpAddr, Option<Digest>);
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +70,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    queue: FairQueue<IpAddr, Attempt>,
+    queue: FairQueue<Line, Attempt>,
     /// Those that wait or are being hashed.
     open: BTreeMap<(IpAddr, Digest), Open>,
     guesses: Guesses,
@@ -123,6 +133,7 @@ impl Drop for PasswordHasher {
 struct Place<'a> {
     shared: &'a Shared,
     key: (IpAddr, Digest),
+    line: Line,
     ticket: Option<Ticket>,
     verdict: watch::Receiver<Option<LoginVerdict>>,
 }
@@ -136,7 +147,7 @@ impl Drop for Place<'_> {
             && open.ticket == self.ticket
             && open.answer.receiver_count() <= 1
         {
-            state.queue.remove(&self.key.0, ticket);
+            state.queue.remove(&self.line, ticket);
             state.open.remove(&self.key);
         }
     }
@@ -159,17 +170,21 @@ impl Shared {
     }
 
     fn enter(&self, attempt: Attempt) -> Option<Place<'_>> {
-        let (key, now) = (attempt.key(), self.now());
+        let (key, line, now) = (attempt.key(), attempt.line(), self.now());
         let mut state = locked(&self.state);
         if state.ended {
             return None;
         }
         if let Some(open) = state.open.get(&key) {
             let (ticket, verdict) = (open.ticket, open.answer.subscribe());
-            return Some(Place { shared: self, key, ticket, verdict });
+            return Some(Place { shared: self, key, line, ticket, verdict });
         }
-        let guessed = state.guesses.has_guessed(now, &key.0);
-        let Pushed::Queued(ticket, dropped) = state.queue.push(key.0, guessed, attempt) else {
+        // names that nobody has give way there as addresses that guess do
+        let gives_way = match key.0.is_loopback() {
+            true => !attempt.expected,
+            false => state.guesses.has_guessed(now, &key.0),
+        };
+        let Pushed::Queued(ticket, dropped) = state.queue.push(line, gives_way, attempt) else {
             return None;
         };
         if let Some(dropped) = dropped {
@@ -178,7 +193,7 @@ impl Shared {
         let (ticket, (answer, verdict)) = (Some(ticket), watch::channel(None));
         state.open.insert(key, Open { ticket, answer });
         self.changed.notify_one();
-        Some(Place { shared: self, key, ticket, verdict })
+        Some(Place { shared: self, key, line, ticket, verdict })
     }
 
     fn work(&self) {
@@ -230,7 +245,7 @@ impl Shared {
             LoginVerdict::Known(account) => state.kept.keep(attempt.digest, account, now),
             LoginVerdict::Wrong => {
                 state.guesses.on_wrong(now, &attempt.who);
-                state.queue.on_guess(&attempt.who.address);
+                state.queue.on_guess(&attempt.line());
             }
             LoginVerdict::Wait(_) | LoginVerdict::Busy => {}
         }
@@ -260,7 +275,8 @@ mod tests {
         let address = IpAddr::V4(Ipv4Addr::from(address));
         let who = GuessKeys { address, user: [digest; 32], both: [digest; 32] };
         let (password, stored) = (password.to_owned(), stored.to_owned());
-        Attempt { who, digest: [digest; 32], account: Some(AccountId(7)), password, stored }
+        let account = Some(AccountId(7));
+        Attempt { who, digest: [digest; 32], account, expected: true, password, stored }
     }
 
     /// Without a thread, so that all wait.
@@ -338,6 +354,34 @@ mod tests {
         assert_eq!(waiting(&shared), QUEUE);
         drop(again);
         assert_eq!(waiting(&shared), QUEUE - 1);
+    }
+
+    #[test]
+    fn names_that_nobody_has_take_no_place_of_others_behind_a_web_server() {
+        let shared = idle();
+        let enter = |address, name, expected| {
+            shared.enter(Attempt { expected, ..attempt(address, name, "", "") })
+        };
+        let local = [127, 0, 0, 1];
+        let mut crowd: Vec<_> =
+            (0..QUEUE as u8).map(|name| enter(local, name, false).unwrap()).collect();
+        assert!(enter(local, 100, false).is_none());
+        crowd.push(enter(local, 101, true).unwrap());
+        assert_eq!(waiting(&shared), QUEUE);
+        // and it has its turn at once
+        let first = locked(&shared.state).queue.pop().unwrap();
+        assert!(first.expected && first.digest == [101; 32]);
+        // elsewhere an address has one line for all names
+        let shared = idle();
+        let enter = |address, name, expected| {
+            shared.enter(Attempt { expected, ..attempt(address, name, "", "") })
+        };
+        let there = [100, 64, 0, 1];
+        crowd.clear();
+        let crowd: Vec<_> =
+            (0..QUEUE as u8).map(|name| enter(there, name, false).unwrap()).collect();
+        assert!(enter(there, 101, true).is_none());
+        drop(crowd);
     }
 
     #[tokio::test]

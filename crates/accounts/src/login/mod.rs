@@ -1,8 +1,9 @@
 //! Login attempts: cached verdicts, verdicts that need a hash, and attempts that must back off.
 //!
 //! A hash takes about 20 ms of a core and 19 MiB: they run one at a time, from a [`queue`] of bounded length that
-//! addresses share fairly, and not after too many wrong guesses. Attempts of one address with the same user and
-//! password share one hash. Successful verdicts are cached, so known clients skip all this.
+//! addresses share fairly, and not after too many wrong guesses. Loopback may be a web server with many clients behind
+//! it: there names share the queue instead, and names that nobody has give way. Attempts of one address with the same user
+//! and password share one hash. Successful verdicts are cached, so known clients skip all this.
 
 mod backoff;
 mod guesses;
@@ -86,8 +87,17 @@ impl LoginAttempts {
         if wait > Span::ZERO {
             return LoginVerdict::Wait(wait);
         }
+        // asked for either, so that the time tells nothing
+        let decoy = self.is_decoy(user);
+        let expected = account.is_some() || decoy;
         let (password, stored) = (password.to_owned(), stored.to_owned());
-        self.hasher.verdict(Attempt { who, digest, account, password, stored }).await
+        self.hasher.verdict(Attempt { who, digest, account, expected, password, stored }).await
+    }
+
+    /// Whether a name that nobody has is treated as one that somebody has: one in sixteen, which only this process knows.
+    /// So a place in the full queue does not tell that a name exists.
+    fn is_decoy(&self, user: &str) -> bool {
+        self.digest(&["decoy", user])[0] < 16
     }
 
     fn who(&self, from: IpAddr, user: &str) -> GuessKeys {

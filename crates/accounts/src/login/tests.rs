@@ -98,3 +98,17 @@ async fn unknown_users_and_wrong_passwords_get_the_same_answer() {
         assert_eq!(asked, LoginVerdict::Wrong, "{user}");
     }
 }
+
+#[test]
+fn some_names_that_nobody_has_are_treated_as_known_ones() {
+    let attempts = LoginAttempts::new().unwrap();
+    let decoys = (0..1_600).filter(|n| attempts.is_decoy(&format!("name {n}"))).count();
+    // 100 are expected
+    assert!((30..=200).contains(&decoys), "{decoys}");
+    let other = LoginAttempts::new().unwrap();
+    let differs = |n: &i32| {
+        let name = format!("name {n}");
+        attempts.is_decoy(&name) != other.is_decoy(&name)
+    };
+    assert!((0..1_600).any(|n| differs(&n)), "each process has its own");
+}

@@ -2,10 +2,11 @@
 
 use super::findings::{Finding, MOST_ALERTS, findings, held_back};
 use crate::Shared;
+use crate::guard::Caller;
 use crate::problem::Problem;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use ekiden_proxy::observe::status::{Status, Summary};
 use hyper::body::{Body as HttpBody, Frame};
@@ -21,7 +22,8 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 const EVERY: Duration = Duration::from_secs(1);
 /// Viewers at once; each takes one of the port's connections.
 const VIEWERS: usize = 16;
-/// A stream ends so long after its begin, before the port closes its connection; the page opens another.
+/// A stream ends with its caller's right to call, and so long after its begin, before the port closes its connection; the
+/// page opens another.
 const LIFE: Duration = Duration::from_secs(50);
 /// Accounts of the overview, the busiest first; the page of accounts has all.
 const BUSIEST: usize = 12;
@@ -65,7 +67,11 @@ struct Now<'a> {
 }
 
 /// The stream of a viewer.
-pub(super) async fn events(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn events(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
     let Ok(place) = Arc::clone(&shared.dashboard.live.viewers).try_acquire_owned() else {
         let why = format!("{VIEWERS} pages are open already");
         return Problem::new(StatusCode::TOO_MANY_REQUESTS, "viewers", why)
@@ -79,6 +85,10 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>) -> Response {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while begun.elapsed() < LIFE {
             tick.tick().await;
+            // whoever logged out, or may not call any more, sees no further event
+            if !caller.may_still_call(&shared, &headers) {
+                break;
+            }
             let event = match look(&shared).await {
                 Ok(event) => event,
                 Err(problem) => {

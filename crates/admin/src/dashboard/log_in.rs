@@ -112,9 +112,7 @@ async fn log_in(
             Caller::Operator(shared.operators.verify((name.trim(), &password), address).await?)
         }
     };
-    if let Some(old) = cookie(headers) {
-        shared.dashboard.sessions.close(old);
-    }
+    cookies(headers).for_each(|old| shared.dashboard.sessions.close(old));
     let random = |error: ekiden_tunnel::trust::NoRandomness| {
         Problem::unavailable("randomness", error.to_string())
     };
@@ -137,9 +135,7 @@ fn set_cookie(response: &mut Response, value: &str, age: u32) {
 
 /// Ends the session.
 pub(super) async fn close(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    if let Some(cookie) = cookie(&headers) {
-        shared.dashboard.sessions.close(cookie);
-    }
+    cookies(&headers).for_each(|cookie| shared.dashboard.sessions.close(cookie));
     let mut response = StatusCode::NO_CONTENT.into_response();
     set_cookie(&mut response, "", 0);
     response.extensions_mut().insert(AuditedAction("logged out".to_owned()));
@@ -155,7 +151,7 @@ pub(crate) fn caller(
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     // Fetch Metadata: absent where a browser is old or an address is not trusted
     let own = text("sec-fetch-site").is_none_or(|site| site == "same-origin");
-    let secrets = cookie(headers).zip(text(KEY)).filter(|_| own)?;
+    let secrets = (cookies(headers), text(KEY).filter(|_| own)?);
     let callers: Vec<(String, Caller)> =
         callers().into_iter().map(|caller| (caller.stamp(), caller)).collect();
     let may = |opener: &str| callers.iter().any(|(stamp, _)| stamp == opener);
@@ -163,15 +159,14 @@ pub(crate) fn caller(
     callers.into_iter().find(|(stamp, _)| *stamp == opener).map(|(_, caller)| caller)
 }
 
-fn cookie(headers: &HeaderMap) -> Option<&str> {
+/// All cookies of the session's name, as many as a head has room for. A page of another port may add some, with other
+/// paths: those are of no session, or of one with another key.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let fields = headers.get_all(header::COOKIE).iter().filter_map(|field| field.to_str().ok());
-    let mut pairs = fields.flat_map(|field| field.split(';')).filter_map(|pair| {
+    fields.flat_map(|field| field.split(';')).filter_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;
         (name == COOKIE).then_some(value)
-    });
-    let (cookie, none) = (pairs.next(), pairs.next());
-    // two of them are two opinions
-    cookie.filter(|_| none.is_none())
+    })
 }
 
 #[cfg(test)]
@@ -179,18 +174,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_cookie_of_its_name_counts() {
+    fn all_cookies_of_its_name_count() {
         let of = |fields: &[&str]| {
             let mut headers = HeaderMap::new();
             for field in fields {
                 headers.append(header::COOKIE, field.parse().unwrap());
             }
-            cookie(&headers).map(str::to_owned)
+            cookies(&headers).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(of(&["a=b; ekiden_session=x"]).as_deref(), Some("x"));
-        assert_eq!(of(&["a=b", "ekiden_session=x"]).as_deref(), Some("x"));
-        assert_eq!(of(&["ekiden_session=x; ekiden_session=y"]), None);
-        assert_eq!(of(&["ekiden_session=x", "ekiden_session=y"]), None);
-        assert_eq!(of(&["xekiden_session=x"]), None);
+        assert_eq!(of(&["a=b; ekiden_session=x"]), ["x"]);
+        assert_eq!(of(&["a=b", "ekiden_session=x"]), ["x"]);
+        assert_eq!(of(&["ekiden_session=x; ekiden_session=y"]), ["x", "y"]);
+        assert_eq!(of(&["ekiden_session=x", "ekiden_session=y"]), ["x", "y"]);
+        assert!(of(&["xekiden_session=x"]).is_empty());
     }
 }

@@ -6,13 +6,17 @@
 
 use ekiden_linux::host::sync::locked;
 use ekiden_tunnel::trust::{NoRandomness, hash, random};
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq as _;
 
-/// Sessions at once; a newcomer ends the one that was used longest ago.
+/// Sessions at once. A newcomer ends one of whoever has most of them: the one that was used longest ago.
 const MOST: usize = 32;
+/// Sessions that one opener has at once: a token is shared by a few people, each with a few browsers. Another ends its own
+/// that was used longest ago.
+const OWN: usize = 8;
 /// A session ends so long after its begin,
 const LIFE: Duration = Duration::from_secs(12 * 3600);
 /// or after its last use.
@@ -66,29 +70,28 @@ impl Sessions {
         let (cookie, key) = (secret()?, secret()?);
         let mut state = locked(&self.state);
         state.open.retain(|session| session.lasts(now));
-        if state.open.len() >= MOST {
-            let oldest = state.open.iter().enumerate().min_by_key(|(_, session)| session.used);
-            oldest.map(|(at, _)| at).map(|at| state.open.remove(at));
-        }
+        state.make_room(opener);
         let [of_cookie, of_key] = [&cookie, &key].map(|text| hash(text.as_bytes()));
         let opener = opener.to_owned();
         state.open.push(Session { cookie: of_cookie, key: of_key, opener, begun: now, used: now });
         Ok(Secrets { cookie, key })
     }
 
-    /// Who opened the session with these secrets, of those who `may` call now. It was used then.
-    pub(crate) fn opener(
+    /// Who opened the session that has this key and one of these cookies, of those who `may` call now. It was used then.
+    pub(crate) fn opener<'a>(
         &self,
-        (cookie, key): (&str, &str),
+        (cookies, key): (impl Iterator<Item = &'a str>, &str),
         may: impl Fn(&str) -> bool,
         now: Instant,
     ) -> Option<String> {
-        let [cookie, key] = [cookie, key].map(|text| hash(text.as_bytes()));
+        let key = hash(key.as_bytes());
+        let cookies: Vec<[u8; 32]> = cookies.map(|cookie| hash(cookie.as_bytes())).collect();
         let mut state = locked(&self.state);
         // a rotated token ends what the old one opened, and a removed operator's sessions end
         state.open.retain(|session| session.lasts(now) && may(&session.opener));
         let found = state.open.iter_mut().find(|session| {
-            bool::from(session.cookie.ct_eq(&cookie)) && bool::from(session.key.ct_eq(&key))
+            let brought = cookies.iter().any(|cookie| bool::from(session.cookie.ct_eq(cookie)));
+            bool::from(session.key.ct_eq(&key)) && brought
         });
         found.map(|session| {
             session.used = now;
@@ -119,6 +122,36 @@ impl Sessions {
             }
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Sessions of one opener.
+    fn held_by(&self, opener: &str) -> usize {
+        self.open.iter().filter(|session| session.opener == opener).count()
+    }
+
+    /// Ends the session of one opener that was used longest ago.
+    fn end_oldest(&mut self, opener: &str) {
+        let own = self.open.iter().enumerate().filter(|(_, session)| session.opener == opener);
+        let oldest = own.min_by_key(|(_, session)| session.used).map(|(at, _)| at);
+        oldest.map(|at| self.open.remove(at));
+    }
+
+    /// Makes room for another session of `opener`.
+    fn make_room(&mut self, opener: &str) {
+        let gives_way = if self.held_by(opener) >= OWN {
+            Some(opener.to_owned())
+        } else if self.open.len() >= MOST {
+            // of those that have equally many, the one that was silent longest
+            let rank = |session: &&Session| (self.held_by(&session.opener), Reverse(session.used));
+            self.open.iter().max_by_key(rank).map(|session| session.opener.clone())
+        } else {
+            None
+        };
+        if let Some(opener) = gives_way {
+            self.end_oldest(&opener);
+        }
     }
 }
 
@@ -159,7 +192,8 @@ mod tests {
         let two = sessions.open("t", now).unwrap();
         assert!(one.cookie != two.cookie && one.cookie.len() == 64);
         let admits = |cookie: &str, key: &str, token: &str| {
-            let opener = sessions.opener((cookie, key), |opener| opener == token, now);
+            let opener =
+                sessions.opener(([cookie].into_iter(), key), |opener| opener == token, now);
             assert!(opener.as_deref().is_none_or(|opener| opener == token));
             opener.is_some()
         };
@@ -171,21 +205,60 @@ mod tests {
         assert!(!admits(&one.cookie, &one.key, "new") && !admits(&one.cookie, &one.key, "t"));
     }
 
+    fn is_open(sessions: &Sessions, secrets: &Secrets, now: Instant) -> bool {
+        let cookie = [secrets.cookie.as_str()].into_iter();
+        sessions.opener((cookie, &secrets.key), |_| true, now).is_some()
+    }
+
     #[test]
     fn sessions_end_by_time_and_are_few() {
         let (sessions, begun) = (Sessions::default(), Instant::now());
         let one = sessions.open("t", begun).unwrap();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let lasts =
-            |seconds| sessions.opener((&one.cookie, &one.key), |_| true, at(seconds)).is_some();
-        assert!((1..13).all(|n| lasts(n * 3_300)));
-        assert!(!lasts(12 * 3_600));
+        assert!((1..13).all(|n| is_open(&sessions, &one, at(n * 3_300))));
+        assert!(!is_open(&sessions, &one, at(12 * 3_600)));
         let one = sessions.open("t", at(50_000)).unwrap();
-        assert!(sessions.opener((&one.cookie, &one.key), |_| true, at(53_600)).is_none());
-        let first = sessions.open("t", at(60_000)).unwrap();
-        (0..MOST).for_each(|n| drop(sessions.open("t", at(60_001 + n as u64))));
-        assert!(sessions.opener((&first.cookie, &first.key), |_| true, at(60_100)).is_none());
+        assert!(!is_open(&sessions, &one, at(53_600)));
+        // the first of 40 openers was silent longest
+        let first = sessions.open("first", at(60_000)).unwrap();
+        let open = |n: u64| sessions.open(&format!("opener {n}"), at(60_001 + n)).unwrap();
+        let others: Vec<Secrets> = (0..MOST as u64).map(open).collect();
+        assert!(!is_open(&sessions, &first, at(60_100)));
+        assert!(others.iter().all(|other| is_open(&sessions, other, at(60_100))));
         assert_eq!(locked(&sessions.state).open.len(), MOST);
+    }
+
+    #[test]
+    fn log_ins_of_one_opener_end_its_own_sessions_alone() {
+        let (sessions, begun) = (Sessions::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let token = sessions.open("token", at(0)).unwrap();
+        let first = sessions.open("viewer", at(1)).unwrap();
+        let more = (0..MOST as u64).map(|n| sessions.open("viewer", at(2 + n)).unwrap());
+        let more: Vec<Secrets> = more.collect();
+        assert!(is_open(&sessions, &token, at(100)) && !is_open(&sessions, &first, at(100)));
+        assert!(is_open(&sessions, more.last().unwrap(), at(100)));
+        assert_eq!(locked(&sessions.state).held_by("viewer"), OWN);
+        // several together end those of whoever has most
+        for opener in ["a", "b", "c", "d", "e"] {
+            (0..OWN as u64).for_each(|n| drop(sessions.open(opener, at(200 + n)).unwrap()));
+        }
+        assert_eq!(locked(&sessions.state).open.len(), MOST);
+        assert!(is_open(&sessions, &token, at(300)));
+    }
+
+    #[test]
+    fn planted_cookies_beside_the_right_one_shut_nobody_out() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let [own, other] = ["own", "other"].map(|opener| sessions.open(opener, now).unwrap());
+        let planted = ["", "x", other.cookie.as_str()];
+        let cookies = || planted.into_iter().chain([own.cookie.as_str()]);
+        let opener = |key: &str| sessions.opener((cookies(), key), |_| true, now);
+        assert_eq!(opener(&own.key).as_deref(), Some("own"));
+        assert_eq!(opener(&other.key).as_deref(), Some("other"), "whose key it is");
+        assert_eq!(opener("x"), None);
+        let without = sessions.opener((planted.into_iter(), &own.key), |_| true, now);
+        assert_eq!(without, None);
     }
 
     #[test]

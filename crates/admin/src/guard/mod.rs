@@ -44,7 +44,7 @@ pub(super) fn noted<T: IntoResponse>(what: String, done: Result<T, Problem>) -> 
 pub(super) async fn check(
     State(shared): State<Arc<Shared>>,
     Extension(Peer(peer)): Extension<Peer>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let address = peer.ip().to_canonical();
@@ -61,6 +61,9 @@ pub(super) async fn check(
         && let Some(place) = request.extensions().get::<PlaceState>()
     {
         place.on_authorised();
+    }
+    if let Some(caller) = &caller {
+        request.extensions_mut().insert(caller.clone());
     }
     let (true, Some(caller)) = (!is_reading(&method), caller) else {
         return in_time(next.run(request)).await;
@@ -128,6 +131,22 @@ impl Caller {
     fn all(shared: &Shared, token: &Token) -> Vec<Self> {
         let operators = shared.operators.all().into_iter().map(Self::Operator);
         operators.chain([Self::Token(token.id())]).collect()
+    }
+
+    /// Whether a request of before, with these fields, would be let through now: its session is open, and its token
+    /// or operator is as it was.
+    #[cfg(feature = "dashboard")]
+    pub(super) fn may_still_call(&self, shared: &Shared, headers: &HeaderMap) -> bool {
+        let token = shared.kept().ok().and_then(|kept| Token::read(&kept.token).ok());
+        let Some(token) = token else { return false };
+        let callers = Self::all(shared, &token);
+        match authorization(headers) {
+            Some(_) => callers.contains(self),
+            None => {
+                let caller = crate::dashboard::log_in::caller(shared, headers, || callers);
+                caller.as_ref() == Some(self)
+            }
+        }
     }
 
     /// Whether it may change something.

@@ -11,18 +11,30 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
-/// Status, head and body of an answer to a request in origin form with these fields.
-fn ask(daemon: &Daemon, path: &str, fields: &str) -> (u16, String, String) {
-    let at: SocketAddr = daemon.address;
-    let mut stream = TcpStream::connect(at).unwrap();
+/// Fields of *Host* that a browser may send for a name of a stranger, and that are no host to this relay.
+pub(crate) const UNREADABLE: [&str; 3] = [
+    "Host: a+b.evil.example:3128\r\n",
+    "Host: evil.example:3128\r\nHost: 127.0.0.1:3128\r\n",
+    "Host: bücher.evil.example\r\n",
+];
+
+/// Status, head and body of the answer to a request.
+fn say(daemon: &Daemon, request: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(daemon.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let host = if fields.contains("Host:") { String::new() } else { format!("Host: {at}\r\n") };
-    stream.write_all(format!("GET {path} HTTP/1.1\r\n{host}{fields}\r\n").as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, head.to_owned(), body.to_owned())
+}
+
+/// The same, of a request in origin form with these fields.
+fn ask(daemon: &Daemon, path: &str, fields: &str) -> (u16, String, String) {
+    let at: SocketAddr = daemon.address;
+    let host = if fields.contains("Host:") { String::new() } else { format!("Host: {at}\r\n") };
+    say(daemon, &format!("GET {path} HTTP/1.1\r\n{host}{fields}\r\n"))
 }
 
 fn basic(user: &str, password: &str) -> String {
@@ -84,6 +96,13 @@ fn figures_are_shown_to_the_accounts_own_devices_alone() {
     stream.write_all(&sent).unwrap();
     far.read_exact(&mut sent).unwrap();
     wait_for("the use", || ask(&daemon, "/", "").2.contains("Used <b>70.0 kB</b>"));
+    // browsers know more names than this relay: one that it cannot read is no absent one
+    for hosts in UNREADABLE {
+        let (status, _, body) = ask(&daemon, "/", hosts);
+        assert!(status == 400 && !body.contains("tanaka"), "{hosts}: {status} {body}");
+    }
+    let absent = say(&daemon, "GET / HTTP/1.0\r\n\r\n").2;
+    assert!(absent.contains("<bdi>tanaka</bdi>"), "{absent}");
     accounts.account(&["set", "tanaka", "--disable"], "");
     wait_for("the refusal", || ask(&daemon, "/", "").2.contains("account is disabled"));
     assert_eq!(ask(&daemon, "/", "").0, 403);
@@ -91,22 +110,18 @@ fn figures_are_shown_to_the_accounts_own_devices_alone() {
 
 /// Status, head and body of the answer to a form.
 fn send(daemon: &Daemon, form: &str, fields: &str) -> (u16, String, String) {
-    let at: SocketAddr = daemon.address;
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let kind = match fields.contains("Content-Type:") {
         true => "",
         false => "Content-Type: application/x-www-form-urlencoded\r\n",
     };
+    let host = match fields.contains("Host:") {
+        true => String::new(),
+        false => format!("Host: {}\r\n", daemon.address),
+    };
     let length = form.len();
-    let head = format!(
-        "POST /?password HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\n{kind}{fields}\r\n"
-    );
-    stream.write_all(format!("{head}{form}").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_owned(), body.to_owned())
+    let head =
+        format!("POST /?password HTTP/1.1\r\n{host}Content-Length: {length}\r\n{kind}{fields}\r\n");
+    say(daemon, &format!("{head}{form}"))
 }
 
 fn form(old: &str, new: &str) -> String {
@@ -173,6 +188,35 @@ fn a_user_changes_the_own_password_and_nobody_elses_site_does() {
     assert!(waits.is_some_and(|head| head.contains("Retry-After: ")));
     let counted = daemon.status()["accounts"]["log_ins"].clone();
     assert!(counted["wrong"].as_u64() > Some(3) && counted["waited"].as_u64() > Some(0));
+}
+
+#[test]
+fn in_the_clear_no_password_is_taken_under_a_name_of_strangers() {
+    let accounts = Accounts::new();
+    accounts.account(&["add", "tanaka", "--user", "anna", "--password-stdin"], "right password\n");
+    let daemon = accounts.serve();
+    let right = basic("anna", "right password");
+    // as a page of that name asks, once the name leads here
+    let strange = "Host: evil.example:3128\r\n";
+    let origin = "Origin: http://evil.example:3128\r\nSec-Fetch-Site: same-origin\r\n";
+    let by_address = "by the relay&#39;s address";
+    let (status, _, body) = ask(&daemon, "/", strange);
+    assert!(status == 200 && body.contains(by_address) && !body.contains("?login"), "{body}");
+    for (path, fields) in [("/", right.as_str()), ("/?login", right.as_str()), ("/?login", "")] {
+        let (status, head, body) = ask(&daemon, path, &format!("{strange}{fields}"));
+        assert_eq!(status, 403, "{path}: {body}");
+        assert!(body.contains(by_address) && !body.contains("tanaka"), "{body}");
+        assert!(!head.contains("WWW-Authenticate"), "{head}");
+    }
+    let (status, _, body) = ask(&daemon, "/?password", strange);
+    assert!(status == 200 && body.contains(by_address) && !body.contains("<form"), "{body}");
+    let fine = form("right+password", "another+password");
+    let (status, _, body) = send(&daemon, &fine, &format!("{strange}{origin}"));
+    assert!(status == 403 && body.contains("Nothing was changed"), "{status} {body}");
+    // no password was looked at
+    assert_eq!(daemon.status()["accounts"]["log_ins"]["wrong"].as_u64(), Some(0));
+    assert_eq!(ask(&daemon, "/?login", &right).0, 200);
+    assert_eq!(ask(&daemon, "/?login", &format!("Host: relay.local\r\n{right}")).0, 200);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::accounts::Accounts;
 use crate::daemons::{pair, tunnel_is_up};
+use crate::own_page::UNREADABLE;
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -53,6 +54,10 @@ fn a_speed_test_counts_against_its_account_and_is_limited() {
     assert_eq!(up(FIELD, &[]).0, 413);
     assert!(send(&daemon, "GET /?speed=tunnel", FIELD, &[]).0 >= 500, "there is no tunnel");
     assert!(cost());
+    for hosts in UNREADABLE {
+        let fields = format!("{FIELD}{hosts}");
+        assert_eq!(send(&daemon, "GET /?speed=down", &fields, &[]).0, 400, "{hosts}");
+    }
 
     let (status, head, body) = send(&daemon, "GET /?speed=down", FIELD, &[]);
     assert_eq!((status, body.len()), (200, 16 << 20), "{head}");

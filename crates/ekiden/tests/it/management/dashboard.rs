@@ -74,9 +74,13 @@ fn a_session_needs_its_cookie_its_key_and_the_token_that_opened_it() {
         (mixed.fields(), "another session's key"),
         (format!("{}Sec-Fetch-Site: same-site\r\n", one.fields()), "another port's page"),
         (format!("{}Sec-Fetch-Site: cross-site\r\n", one.fields()), "another site's page"),
-        (format!("{0}Cookie: ekiden_session={1}\r\n", one.fields(), one.cookie), "two cookies"),
     ] {
         assert_eq!(status(&fields), 401, "{what}");
+    }
+    // a page of another port of this host may add cookies: the one whose session has the key counts
+    for more in ["x", two.cookie.as_str(), one.cookie.as_str()] {
+        let more = format!("Cookie: ekiden_session=planted; ekiden_session={more}\r\n");
+        assert_eq!(status(&format!("{more}{}", one.fields())), 200, "{more}");
     }
     for field in ["Origin: http://evil.example\r\n", "Host: evil.example\r\n"] {
         assert_eq!(status(&format!("{}{field}", one.fields())), 403, "{field}");
@@ -267,6 +271,20 @@ fn viewers_share_one_look_and_are_few() {
         let mut stream = events(daemon.port, &session);
         stream.next().is_some()
     });
+}
+
+#[test]
+fn a_stream_of_events_ends_with_its_session_or_its_token() {
+    let daemon = Managed::start(CONFIG);
+    let [session, other] = [daemon.log_in(), daemon.log_in()];
+    let [mut viewer, mut by_token] = [&session, &other].map(|one| events(daemon.port, one));
+    assert!(viewer.next().is_some() && by_token.next().is_some());
+    assert_eq!(daemon.ask("DELETE", "/page/session", &session.fields()).0, 204);
+    // it would have an event each second
+    assert!(viewer.take(10).count() < 10);
+    assert!(by_token.by_ref().take(3).count() == 3, "another session's stream goes on");
+    daemon.run(&["token", "rotate"]);
+    assert!(by_token.take(10).count() < 10);
 }
 
 #[test]

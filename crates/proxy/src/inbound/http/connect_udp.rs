@@ -49,6 +49,9 @@ fn target(session: &Session, request: &Request) -> Result<Destination, Failure> 
         return Err(BadMessage::bad("a request for UDP has one Host").into());
     }
     let Some(own) = OwnRequest::at(session, request) else {
+        if request.target.starts_with('/') {
+            return Err(BadMessage::bad("the Host of a request for UDP is not a host").into());
+        }
         let text = "this connection leads to a relay of another name; ask it by the name that TLS asked for";
         return Err(Failure::new(FailureKind::Malformed(421), text));
     };

@@ -6,7 +6,7 @@
 use crate::destination::{Destination, Host};
 use crate::session::Session;
 use crate::wire::http::fields;
-use crate::wire::http::head::Request;
+use crate::wire::http::head::{Field, Request};
 
 /// Where the form for the own password is.
 pub(super) const PASSWORD: &str = "/?password";
@@ -76,12 +76,29 @@ fn is_own(host: &Host, asked: Option<&str>) -> bool {
 
 fn reached_at(session: &Session, request: &Request, tls: bool) -> Option<String> {
     let port = if tls { 443 } else { 80 };
-    let mut hosts = fields::values(&request.fields, "host");
-    let said = hosts.next().and_then(|host| std::str::from_utf8(host).ok());
-    let said = said.and_then(|host| Destination::parse(host, Some(port)).ok());
-    // within TLS the connection is one of loopback
-    let found = || session.client.local_addr().ok().filter(|_| !tls).map(Destination::from);
-    said.or_else(found).map(|to| to.to_string())
+    let reached = match host(&request.fields, port) {
+        Ok(Some(host)) => host,
+        // within TLS the connection is one of loopback
+        Ok(None) if !tls => session.client.local_addr().ok().map(Destination::from)?,
+        Ok(None) | Err(BadHost) => return None,
+    };
+    Some(reached.to_string())
+}
+
+/// A `Host` that this relay cannot read, or more than one. A browser may read it as a name that leads here (DNS
+/// rebinding), so it counts neither as the relay's own nor as absent.
+#[derive(Debug, PartialEq, Eq)]
+struct BadHost;
+
+/// The one `Host` of a request, or `None` where it has none, as requests of HTTP/1.0 may.
+fn host(fields: &[Field], port: u16) -> Result<Option<Destination>, BadHost> {
+    let mut hosts = fields::values(fields, "host");
+    let Some(host) = hosts.next() else { return Ok(None) };
+    if hosts.next().is_some() {
+        return Err(BadHost);
+    }
+    let host = std::str::from_utf8(host).map_err(|_| BadHost)?;
+    Destination::parse(host, Some(port)).map(Some).map_err(|_| BadHost)
 }
 
 #[cfg(test)]
@@ -96,6 +113,28 @@ mod tests {
         assert!(is("192.0.2.1", None) && is("[2001:db8::1]", None));
         assert!(!is("other.example", Some("relay.example")) && !is("relay.example", None));
         assert!(!is("192.0.2.1", Some("relay.example")));
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_read_is_not_an_absent_one() {
+        let read = |hosts: &[&[u8]]| {
+            let field = |host: &&[u8]| Field { name: "Host".to_owned(), value: host.to_vec() };
+            let fields: Vec<Field> = hosts.iter().map(field).collect();
+            host(&fields, 80).map(|host| host.map(|host| host.to_string()))
+        };
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&[b"relay"]), Ok(Some("relay:80".to_owned())));
+        let bad: [&[&[u8]]; 6] = [
+            &[b"a+b.evil.example:3128"],
+            &[b"127.1:3128"],
+            &[b"relay:3128", b"relay:3128"],
+            &[b"relay:3128", b"evil.example"],
+            &[b"\xff.evil.example"],
+            &[b""],
+        ];
+        for hosts in bad {
+            assert_eq!(read(hosts), Err(BadHost), "{hosts:?}");
+        }
     }
 
     #[test]

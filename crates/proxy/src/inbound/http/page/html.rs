@@ -137,7 +137,7 @@ impl Page {
             }
             Shown::NoAccounts => write!(page, "<p>{}</p>", w.no_accounts),
             Shown::NotClaimed => write!(page, "<p>{}</p>", w.unknown),
-            Shown::ByStrangeName => write!(page, "<p>{}</p>", escaped(w.strange_name)),
+            Shown::ByStrangeName { .. } => write!(page, "<p>{}</p>", escaped(w.strange_name)),
             Shown::Refused(why) => {
                 write!(page, "<p class=\"warn\">{} {}</p>", w.refused, name(why))
             }

@@ -2,8 +2,8 @@
 //! and has left. JavaScript is for the speed test alone.
 //!
 //! **Who sees an account's figures**: its own devices, by their address or their tunnel, and those that log in (Basic,
-//! RFC 7617, where passwords may be sent). A page of another site must not read them by a name that it makes lead here
-//! (DNS rebinding), so figures by address need a *Host* that no stranger can have.
+//! RFC 7617, where passwords may be sent). A page of another site must not read them, or guess passwords, by a name that
+//! it makes lead here (DNS rebinding). So outside TLS figures by address and log-ins need a *Host* that no stranger has.
 
 mod html;
 pub(super) mod password;
@@ -49,8 +49,8 @@ enum Shown {
     NotClaimed,
     /// Nobody's: not known who asks. Whether there is a way to log in here.
     Unknown { may_log_in: bool },
-    /// A known device, by a name that others could have made lead here.
-    ByStrangeName,
+    /// Nobody's: asked by a name that others could have made lead here. Whether a log-in is refused for that.
+    ByStrangeName { logs_in: bool },
     /// Not now, and why.
     Refused(String),
     Account {
@@ -73,6 +73,7 @@ pub(super) async fn answer(
         return None;
     }
     let (status, more, account) = match identified(session, request, own).await {
+        Ok(account @ Shown::ByStrangeName { logs_in: true }) => (403, String::new(), account),
         Ok(account) => (200, String::new(), account),
         Err(failure) => refused(&failure),
     };
@@ -124,17 +125,22 @@ async fn identified(
     request: &Request,
     own: &OwnRequest<'_>,
 ) -> Result<Shown, Failure> {
-    // others could have made their name lead here
-    let strange = !own.tls && !is_own_name(&own.proxy);
+    let strange = is_strange(own);
     if session.config.directory.is_none() {
         return Ok(match claimed(session) {
             None => Shown::NoAccounts,
             Some(None) => Shown::NotClaimed,
-            Some(Some(_)) if strange => Shown::ByStrangeName,
+            Some(Some(_)) if strange => Shown::ByStrangeName { logs_in: false },
             Some(Some(name)) => configured(session, &name),
         });
     }
     let brought = fields::values(&request.fields, "authorization").next().and_then(read_basic);
+    let logs_in = brought.is_some() || own.target == LOG_IN;
+    if strange && logs_in {
+        session.check_password_path()?;
+        // a script of others would guess passwords, from its visitor's address
+        return Ok(Shown::ByStrangeName { logs_in });
+    }
     if let Some((user, password)) = brought {
         let account = session.log_in(&user, &password).await?;
         return Ok(known(session, &account));
@@ -144,11 +150,12 @@ async fn identified(
         return Err(Failure::new(FailureKind::LogIn, "log in with user and password"));
     }
     match session.identify()? {
-        Some(_) if strange => Ok(Shown::ByStrangeName),
+        Some(_) if strange => Ok(Shown::ByStrangeName { logs_in }),
         Some(account) => Ok(known(session, &account)),
         None => Ok(match claimed(session).flatten() {
-            Some(_) if strange => Shown::ByStrangeName,
+            Some(_) if strange => Shown::ByStrangeName { logs_in },
             Some(name) => configured(session, &name),
+            None if strange && session.may_log_in() => Shown::ByStrangeName { logs_in },
             None => Shown::Unknown { may_log_in: session.check_password_path().is_ok() },
         }),
     }
@@ -181,11 +188,18 @@ fn configured(session: &Session, name: &str) -> Shown {
     Shown::Account { name: name.to_owned(), status: Box::new(status), details, may_log_in: false }
 }
 
+/// Whether others could have made the name that the request has lead here, so that its browser may run their script.
+fn is_strange(own: &OwnRequest<'_>) -> bool {
+    !own.tls && !is_own_name(&own.proxy)
+}
+
 /// Whether nobody else can make the name of `host:port` lead here: an address, or a name that only the local network
 /// resolves (RFC 6762, RFC 8375, and names without dots).
 fn is_own_name(proxy: &str) -> bool {
-    let Ok(Destination { host: Host::Name(name), .. }) = Destination::parse(proxy, None) else {
-        return true;
+    let name = match Destination::parse(proxy, None) {
+        Ok(Destination { host: Host::Name(name), .. }) => name,
+        Ok(Destination { host: Host::Address(_), .. }) => return true,
+        Err(_) => return false,
     };
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let local = [".local", ".home.arpa", ".internal", ".localhost"];
@@ -201,7 +215,9 @@ mod tests {
         for own in ["192.0.2.1:3128", "[2001:db8::1]:80", "relay:3128", "relay.local:80"] {
             assert!(is_own_name(own), "{own}");
         }
-        for strange in ["relay.example:3128", "127.0.0.1.nip.io:80", "local.example:1"] {
+        for strange in
+            ["relay.example:3128", "127.0.0.1.nip.io:80", "local.example:1", "a+b.evil.example:80"]
+        {
             assert!(!is_own_name(strange), "{strange}");
         }
     }

@@ -2,9 +2,11 @@
 //! may be sent.
 //!
 //! **Requests of other sites**: a browser names the site that a form was in (`Origin`, `Sec-Fetch-Site`), and any but
-//! this page is refused. It would have to know the old password besides.
+//! this page is refused. It would have to know the old password besides. A site whose name was made to lead here
+//! (DNS rebinding) names itself, so outside TLS no form is taken under a name that strangers can have.
 
 use super::html::{escaped, frame, head, name};
+use super::is_strange;
 use super::words::{self, Words};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
@@ -51,12 +53,15 @@ pub(in crate::inbound::http) async fn answer(
         return None;
     }
     let (proxy, sends) = (own.proxy.clone(), request.method == "POST");
+    let strange = is_strange(own);
     let languages = fields::values(&request.fields, "accept-language");
     let words = words::of(languages.filter_map(|value| std::str::from_utf8(value).ok()));
     let told = if sends {
-        match is_own(session, request, &proxy) {
-            true => Box::pin(change(session, request, (incoming, held), words)).await,
-            false => Told::not(403, words.strange_form),
+        match (strange, is_own(session, request, &proxy)) {
+            (false, true) => Box::pin(change(session, request, (incoming, held), words)).await,
+            (false, false) => Told::not(403, words.strange_form),
+            // the reason stands in place of the form
+            (true, _) => Told::not(403, words.no_form),
         }
     } else {
         Told::Form
@@ -65,6 +70,7 @@ pub(in crate::inbound::http) async fn answer(
     let may = match (&session.config.directory, session.check_password_path()) {
         (None, _) => Err(words.no_passwords),
         (Some(_), Err(_)) => Err(words.no_log_in),
+        (Some(_), Ok(())) if strange => Err(words.strange_name),
         (Some(_), Ok(())) => Ok(()),
     };
     let status = match &told {

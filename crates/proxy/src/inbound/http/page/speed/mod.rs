@@ -6,7 +6,7 @@
 
 mod bytes;
 
-use super::{is_own_name, words};
+use super::{is_strange, words};
 use crate::error::{Failure, FailureKind};
 use crate::inbound::http::own::{OwnRequest, SPEED};
 use crate::observe::registry::Protocol;
@@ -17,7 +17,9 @@ use crate::wire::http::fields;
 use crate::wire::http::head::Request;
 use crate::wire::http::reply::reason;
 use ekiden_linux::host::clock;
+use ekiden_model::resources::overload::Source;
 use serde_json::json;
+use std::net::IpAddr;
 
 /// The script that runs it.
 pub(super) const SCRIPT: &str = include_str!("speed.js");
@@ -84,9 +86,7 @@ async fn run(
     incoming: &mut BufferedStream,
     part: Part,
 ) -> Result<(), Failure> {
-    if fields::values(&request.fields, FIELD).next().is_none()
-        || (!own.tls && !is_own_name(&own.proxy))
-    {
+    if fields::values(&request.fields, FIELD).next().is_none() || is_strange(own) {
         return Err(Failure::new(FailureKind::Denied, "a speed test is begun by the page at /"));
     }
     let who = account(session, request).await?;
@@ -122,7 +122,7 @@ async fn run(
     Ok(())
 }
 
-/// Who pays for the bytes: an account, or the client's address where it has none.
+/// Who pays for the bytes: an account, or the client's network where it has none.
 async fn account(session: &Session, request: &Request) -> Result<String, Failure> {
     if session.config.directory.is_some() {
         let brought = fields::values(&request.fields, "authorization").next().and_then(read_basic);
@@ -136,7 +136,12 @@ async fn account(session: &Session, request: &Request) -> Result<String, Failure
     }
     let share = session.share();
     let name = share.as_ref().map(|share| share.name().to_owned());
-    Ok(name.unwrap_or_else(|| format!("at {}", session.address.ip())))
+    Ok(name.unwrap_or_else(|| without_account(session.address.ip())))
+}
+
+/// The name of a client that has no account: of IPv6 its /64, of which it may use any address.
+fn without_account(client: IpAddr) -> String {
+    format!("at {}", Source::from(client))
 }
 
 /// The peer whose tunnel the first route uses that has one, while it is up.
@@ -171,4 +176,19 @@ fn refusal(session: &Session, request: &Request, failure: &Failure) -> String {
         reason(status),
         text.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_client() {
+        let named = |text: &str| without_account(text.parse().unwrap());
+        assert_eq!(named("2001:db8::1"), "at 2001:db8::/64");
+        assert_eq!(named("2001:db8::1"), named("2001:db8::ffff:2"));
+        assert_ne!(named("2001:db8::1"), named("2001:db8:0:1::1"));
+        assert_ne!(named("192.0.2.1"), named("192.0.2.2"));
+        assert_eq!(named("::ffff:192.0.2.1"), "at 192.0.2.1");
+    }
 }
