@@ -117,7 +117,8 @@ impl Store {
         // hashes of passwords are for this user alone
         state_files::open(&path)
             .map_err(|error| StoreError::Folder { path: path.clone(), error })?;
-        Self::open(&format!("sqlite://{}?mode=rwc", encoded(&path)), false).await
+        // it is there; a link that takes its place meanwhile makes no file elsewhere
+        Self::open(&format!("sqlite://{}?mode=rw", encoded(&path)), false).await
     }
 
     /// PostgreSQL at an address such as `postgres://user@host/name`. A server on another machine has to show a certificate

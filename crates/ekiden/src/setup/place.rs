@@ -2,9 +2,10 @@
 
 use super::file::NewFile;
 use crate::daemon::state;
-use std::fs::{self, DirBuilder};
+use ekiden_linux::host::state_files;
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "/etc/ekiden/config.toml";
@@ -72,13 +73,7 @@ impl Place {
             return Ok(());
         }
         // those above it are not the service's, and others pass through them
-        let above = folder.parent().unwrap_or(Path::new("/"));
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(above)
-            .and_then(|()| DirBuilder::new().mode(0o700).create(folder))
-            .and_then(|()| chown(folder, Some(user), Some(group)));
+        let made = state_files::make_folder_for(folder, (user, group));
         made.map_err(|error| format!("{} cannot be made: {error}", folder.display()))
     }
 }

@@ -227,7 +227,7 @@ impl Store {
 
     fn read<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<Option<T>, StoreError> {
         let path = self.directory.join(name);
-        let text = match fs::read(&path) {
+        let text = match state_files::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StoreError::File { path, error }),
@@ -299,6 +299,19 @@ mod tests {
         }
         store.remove("ship").unwrap();
         assert!(matches!(store.remove("ship"), Err(StoreError::NotKnown(_))));
+    }
+
+    #[test]
+    fn a_list_elsewhere_is_not_copied_into_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, other] = ["own", "other"].map(|name| Store::new(folder.path().join(name)));
+        let invited = |name| peer(name, PeerKind::Invited { invitation: Fingerprint([0; 32]) });
+        other.add(invited("ship")).unwrap();
+        fs::create_dir(own.directory()).unwrap();
+        let link = own.directory().join("relays.json");
+        std::os::unix::fs::symlink(other.directory().join("relays.json"), &link).unwrap();
+        assert!(own.peers().is_err() && own.add(invited("port")).is_err());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 
     #[test]

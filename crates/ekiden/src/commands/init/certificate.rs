@@ -5,12 +5,9 @@ use super::access;
 use crate::daemon::orders;
 use crate::setup::document::Document;
 use crate::setup::place::Place;
-use ekiden_linux::host::state_files;
+use ekiden_linux::host::state_files::{self, Prepared};
 use ekiden_proxy::CertificateFiles;
 use rcgen::{CertificateParams, DnType, KeyPair};
-use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -45,10 +42,12 @@ pub(super) enum Certificate {
     SelfSigned { certificate: PathBuf, key: PathBuf, why: Option<String> },
 }
 
-/// What was in the files before; goes back there unless it is kept.
+/// A certificate and its key that are written and not in place yet. The old files are neither read nor moved: the
+/// service's user may have put links to other files there.
 #[derive(Debug)]
 pub(super) struct Made {
-    files: Vec<(PathBuf, Option<Vec<u8>>)>,
+    folder: PathBuf,
+    files: Vec<Prepared>,
 }
 
 impl Certificate {
@@ -142,46 +141,39 @@ impl Certificate {
         }
     }
 
-    /// Makes what is to be made. Errors: in words, and then the files are as before.
+    /// Makes what is to be made, to be put in place by [`Made::commit`]. Errors: in words.
     pub(super) fn make(&self, name: &str) -> Result<Made, String> {
         let Self::SelfSigned { certificate, key, why: Some(_) } = self else {
-            return Ok(Made { files: Vec::new() });
+            return Ok(Made { folder: PathBuf::new(), files: Vec::new() });
         };
         let (text, secret) =
             self_signed(name).map_err(|error| format!("no certificate could be made: {error}"))?;
         let folder = certificate.parent().unwrap_or(Path::new("/"));
-        let files = [key, certificate].map(|path| (path.clone(), fs::read(path).ok()));
-        let made = Made { files: files.into() };
         let write = || {
             state_files::make_folder(folder)?;
-            state_files::replace(key, secret.as_bytes())?;
-            let mut file = state_files::replace(certificate, text.as_bytes())?;
+            let key = state_files::prepare(key, secret.as_bytes())?;
+            let certificate = state_files::prepare(certificate, text.as_bytes())?;
             // it is handed to clients
-            file.set_permissions(fs::Permissions::from_mode(0o644))?;
-            file.flush()
+            certificate.open_to_others()?;
+            Ok(vec![key, certificate])
         };
-        write().map_err(|error: std::io::Error| format!("{}: {error}", folder.display()))?;
-        Ok(made)
+        let files = write().map_err(|error| failed(folder, &error))?;
+        Ok(Made { folder: folder.to_owned(), files })
     }
 }
 
 impl Made {
-    /// What follows it is done, too.
-    pub(super) fn keep(mut self) {
-        self.files.clear();
+    /// Puts both files in place. Errors: in words; all that is likely to fail was done before.
+    pub(super) fn commit(self) -> Result<(), String> {
+        for file in self.files {
+            file.commit().map_err(|error| failed(&self.folder, &error))?;
+        }
+        Ok(())
     }
 }
 
-impl Drop for Made {
-    fn drop(&mut self) {
-        for (path, before) in &self.files {
-            // what failed before is the reason that is said
-            let _ = match before {
-                Some(bytes) => state_files::replace(path, bytes).map(drop),
-                None => fs::remove_file(path),
-            };
-        }
-    }
+fn failed(folder: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", folder.display())
 }
 
 /// Whether the configuration orders a certificate for this name.
@@ -222,6 +214,8 @@ fn self_signed(name: &str) -> Result<(String, String), rcgen::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
 
     fn own(folder: &Path, why: Option<String>) -> Certificate {
         let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| folder.join(name));
@@ -235,7 +229,7 @@ mod tests {
             let [certificate, key] =
                 ["certificate.pem", "key.pem"].map(|file| folder.path().join(file));
             assert_eq!(reason(&certificate, &key, name), Some(String::new()));
-            own(folder.path(), Some(String::new())).make(name).unwrap().keep();
+            own(folder.path(), Some(String::new())).make(name).unwrap().commit().unwrap();
             assert_eq!(reason(&certificate, &key, name), None, "{name}");
             let why = reason(&certificate, &key, "other.example").unwrap();
             assert!(why.contains("is for another name"), "{why}");
@@ -253,17 +247,34 @@ mod tests {
         let new = own(folder.path(), Some(String::new()));
         drop(new.make("relay.example").unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        new.make("relay.example").unwrap().keep();
+        new.make("relay.example").unwrap().commit().unwrap();
         let read =
             || ["certificate.pem", "key.pem"].map(|f| fs::read(folder.path().join(f)).unwrap());
         let before = read();
         drop(new.make("other.example").unwrap());
         assert_eq!(read(), before);
-        // the key is written, and then the certificate cannot be
+        // the key is written, and the certificate cannot be
         fs::remove_file(folder.path().join("certificate.pem")).unwrap();
         fs::create_dir(folder.path().join("certificate.pem")).unwrap();
         assert!(new.make("other.example").is_err());
         assert_eq!(fs::read(folder.path().join("key.pem")).unwrap(), before[1]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         assert!(own(folder.path(), None).make("relay.example").unwrap().files.is_empty());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_key_brings_no_other_file_into_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, tls) = (folder.path().join("secret"), folder.path().join("tls"));
+        fs::create_dir(&tls).unwrap();
+        fs::write(&secret, "secret").unwrap();
+        symlink(&secret, tls.join("key.pem")).unwrap();
+        let new = own(&tls, Some(String::new()));
+        drop(new.make("relay.example").unwrap());
+        assert_eq!(fs::read_link(tls.join("key.pem")).unwrap(), secret);
+        assert_eq!(fs::read_dir(&tls).unwrap().count(), 1);
+        new.make("relay.example").unwrap().commit().unwrap();
+        assert!(fs::read_to_string(tls.join("key.pem")).unwrap().contains("PRIVATE KEY"));
+        assert_eq!(fs::read(&secret).unwrap(), b"secret");
     }
 }

@@ -9,6 +9,7 @@ use crate::exit;
 use crate::setup::{lan, running};
 use ekiden_accounts::{Account, AccountId, Attributes, NewDevices, Store, StoreError, hash};
 use ekiden_proxy::destination::Host;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -84,7 +85,8 @@ pub(super) fn set_up(mut session: Session, args: HalfWay) -> Result<u8, Failed> 
         if !known {
             add(&session, &folder, (&account, &secret)).await?;
         }
-        if let Err(why) = prepared.commit() {
+        // the certificate first, since the configuration names it
+        if let Err(why) = made.commit().and_then(|()| prepared.commit()) {
             if !known {
                 let store =
                     store(&session.document, &folder).await.map_err(|error| error.to_string())?;
@@ -100,7 +102,6 @@ pub(super) fn set_up(mut session: Session, args: HalfWay) -> Result<u8, Failed> 
         record_change(Some(config), ("ekiden init half-way", &account), &done, "with a password");
     }
     done?;
-    made.keep();
     let host = if name.contains(':') { format!("[{name}]") } else { name.clone() };
     let sudo = if session.place.service.is_some() { "sudo " } else { "" };
     let mut remains = vec![format!("open TCP port {port} in the firewall")];
@@ -157,7 +158,9 @@ async fn is_known(
     folder: &Path,
     account: &str,
 ) -> Result<bool, String> {
-    if document.database().is_none() && !folder.join("accounts.db").exists() {
+    // a link that leads nowhere is there, and is refused with the database
+    let is_missing = || fs::symlink_metadata(folder.join("accounts.db")).is_err();
+    if document.database().is_none() && is_missing() {
         return Ok(false);
     }
     let known = async {
