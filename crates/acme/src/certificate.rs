@@ -2,6 +2,7 @@
 
 use ekiden_model::renewal::Validity;
 use ekiden_model::units::{Span, Time};
+use ekiden_proxy::CertificateFiles;
 use instant_acme::CertificateIdentifier;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -20,8 +21,10 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
-    /// From the first certificate of a PEM text; fails in words.
+    /// From the first certificate of a PEM text that has its key, too; fails in words. What the listener could not use is
+    /// refused, so that it is neither kept nor taken for a certificate at the next start.
     pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
+        CertificateFiles::check(pem)?;
         let der = CertificateDer::from_pem_slice(pem)
             .map_err(|error| format!("it contains no certificate: {error}"))?;
         let (_, parsed) = parse_x509_certificate(&der)
@@ -77,8 +80,10 @@ mod tests {
             CertificateParams::new(vec!["A.example".to_owned(), "b.example".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         params.not_after = rcgen::date_time_ymd(2026, 4, 1);
-        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let issued = Issued::read(made.pem().as_bytes()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        let both = |key: &KeyPair| format!("{}{}", key.serialize_pem(), made.pem());
+        let issued = Issued::read(both(&key).as_bytes()).unwrap();
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert!(issued.is_for(&names(&["b.example", "a.example"])));
         assert!(!issued.is_for(&names(&["a.example"])));
@@ -87,5 +92,7 @@ mod tests {
         assert_eq!(stamp(issued.validity.from), 1_767_225_600);
         assert_eq!(stamp(issued.validity.until), 1_767_225_600 + 90 * 86_400);
         assert!(Issued::read(b"half a file").unwrap_err().contains("contains no certificate"));
+        let why = Issued::read(both(&KeyPair::generate().unwrap()).as_bytes()).unwrap_err();
+        assert!(why.contains("the key, it does not match the certificate"), "{why}");
     }
 }

@@ -94,9 +94,8 @@ impl Folder {
         self.write(KEY, key.as_bytes())
     }
 
-    /// Key and certificate in one file, so that both change at once.
-    pub(crate) fn keep_certificate(&self, key: &str, chain: &str) -> Result<(), String> {
-        let both = format!("{}\n{}", key.trim_end(), chain.trim_start());
+    /// Keeps key and certificate, which are [`together`].
+    pub(crate) fn keep_certificate(&self, both: &str) -> Result<(), String> {
         self.write(CERTIFICATE, both.as_bytes())
     }
 
@@ -160,6 +159,11 @@ impl Folder {
     }
 }
 
+/// Key and certificate as one PEM text, so that both change at once.
+pub(crate) fn together(key: &str, chain: &str) -> String {
+    format!("{}\n{}", key.trim_end(), chain.trim_start())
+}
+
 fn there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -184,7 +188,7 @@ mod tests {
         let settings = Acme { state: Some(state.path().to_owned()), ..Acme::default() };
         let folder = Folder::open(&settings).unwrap();
         folder.keep_key("key").unwrap();
-        folder.keep_certificate("key", "chain").unwrap();
+        folder.keep_certificate("key and chain").unwrap();
         let certificate = certificate_file(&settings).unwrap();
         for path in [&certificate, &certificate.with_file_name(KEY)] {
             for path in path.ancestors().take_while(|path| *path != state.path()) {
@@ -217,7 +221,7 @@ mod tests {
         let folder = Folder::open(&one).unwrap();
         assert!(folder.certificate().unwrap().is_none() && folder.account().unwrap().is_none());
         for text in ["first", "second"] {
-            folder.keep_certificate("key\n", text).unwrap();
+            folder.keep_certificate(&together("key\n", text)).unwrap();
             let kept = folder.certificate().unwrap().unwrap();
             assert_eq!(String::from_utf8(kept).unwrap(), format!("key\n{text}"));
         }

@@ -12,6 +12,7 @@
 mod certificate;
 mod folder;
 mod order;
+mod panics;
 mod watch;
 mod web;
 mod words;
@@ -42,9 +43,9 @@ impl Orders {
         Ok(Self { settings, asked, task: tokio::spawn(watch.run()) })
     }
 
-    /// Whether it orders by these settings.
+    /// Whether it orders by these settings, and still does so.
     pub fn is_for(&self, settings: &Acme) -> bool {
-        self.settings == *settings
+        self.settings == *settings && !self.task.is_finished()
     }
 
     /// Asks the authority now whether the certificate is to be renewed, and orders again after a

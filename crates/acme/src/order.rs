@@ -1,7 +1,7 @@
 //! One order: account, challenges, key, certificate.
 
 use crate::certificate::Issued;
-use crate::folder::{Folder, KeptAccount};
+use crate::folder::{Folder, KeptAccount, together};
 use crate::web::Web;
 use crate::words;
 use base64::Engine as _;
@@ -123,13 +123,14 @@ pub(crate) async fn certificate(
         request(settings, &key).map_err(|error| format!("no request can be made: {error}"))?;
     patiently!(order.finalize_csr(&csr))?;
     let chain = patiently!(order.poll_certificate(&retries))?;
-    let issued =
-        Issued::read(chain.as_bytes()).map_err(|why| format!("the authority's answer: {why}"))?;
+    let both = together(&key.serialize_pem(), &chain);
+    let issued = Issued::read(both.as_bytes())
+        .map_err(|why| format!("the authority's certificate is of no use: {why}"))?;
     if !issued.is_for(&settings.names) {
         let names: Vec<_> = issued.names.iter().map(String::as_str).collect();
         return Err(format!("the authority issued a certificate for {}", names.join(", ")).into());
     }
-    folder.keep_certificate(&key.serialize_pem(), &chain)?;
+    folder.keep_certificate(&both)?;
     Ok(issued)
 }
 

@@ -3,6 +3,7 @@
 use crate::certificate::{Issued, now, seconds, stamp};
 use crate::folder::{Folder, Unfinished};
 use crate::order::{self, Failed};
+use crate::panics::caught;
 use crate::web::Web;
 use crate::words;
 use base64::Engine as _;
@@ -80,14 +81,20 @@ impl Watch {
         Ok(Self { settings, state, web, folder, asked, account: None, issued, renewal, looked })
     }
 
-    /// Works until it is aborted.
+    /// Works until it is aborted. A panic is a failure as others are: nobody else would order.
     pub(crate) async fn run(mut self) {
         loop {
             let now = self.look();
             if now >= self.renewal.due() {
-                self.order().await;
-            } else if now >= self.renewal.ask_at() {
-                self.ask_for_advice().await;
+                if let Err(why) = caught(self.order()).await {
+                    self.on_failed(&self.settings.names.join(", "), &Failed::from(why));
+                }
+            } else if now >= self.renewal.ask_at()
+                && let Err(why) = caught(self.ask_for_advice()).await
+            {
+                tracing::error!("no advice on the renewal from the authority: {why}");
+                self.account = None;
+                self.renewal.on_no_window(crate::certificate::now());
             }
             self.report(|report, renewal| report.next = Some(stamp(renewal.due())));
             let wait = self.renewal.deadline().since(crate::certificate::now()).min(LONGEST);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Span;
 use ekiden_proxy::Handle;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime};
 const LONGEST: usize = 1 << 20;
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait that the authority can ask for. The limits of public authorities count over a week at most.
+const LONGEST_WAIT: Span = Span::from_secs(7 * 86_400);
 
 /// What the authority's answers said beside their content.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,7 +82,8 @@ impl HttpClient for Web {
             let asked = tokio::time::timeout(PATIENCE, asking)
                 .await
                 .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-            let response = asked.map_err(|why| no_answer(format!("{uri}: {why}")))?;
+            let mut response = asked.map_err(|why| no_answer(format!("{uri}: {why}")))?;
+            bound(response.headers_mut());
             inner.notice(response.status(), response.headers());
             let kind = response.headers().get(header::CONTENT_TYPE);
             let is_problem =
@@ -172,13 +175,26 @@ fn ahead(ours: SystemTime, theirs: SystemTime) -> i64 {
     }
 }
 
-/// `Retry-After` as a time from now (RFC 9110 §10.2.3).
-fn wait(text: &str) -> Option<Span> {
-    if let Ok(seconds) = text.trim().parse::<u64>() {
-        return Some(Span::from_secs(seconds));
+/// Leaves a `Retry-After` of bounded seconds, or none. The library adds what it reads there to the clock, and panics where
+/// the sum is no time.
+fn bound(headers: &mut HeaderMap) {
+    let told = headers.remove(header::RETRY_AFTER);
+    let told = told.and_then(|told| wait(told.to_str().ok()?));
+    if let Some(told) = told {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(told.as_secs()));
     }
-    let until = httpdate::parse_http_date(text.trim()).ok()?;
-    Some(until.duration_since(SystemTime::now()).map_or(Span::ZERO, Span::from))
+}
+
+/// `Retry-After` as a time from now (RFC 9110 §10.2.3), of [`LONGEST_WAIT`] at most.
+fn wait(text: &str) -> Option<Span> {
+    let text = text.trim();
+    let told = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        Span::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        let until = httpdate::parse_http_date(text).ok()?;
+        until.duration_since(SystemTime::now()).map_or(Span::ZERO, Span::from)
+    };
+    Some(told.min(LONGEST_WAIT))
 }
 
 #[cfg(test)]
@@ -193,8 +209,34 @@ mod tests {
         assert!(span > Span::from_secs(3500) && span <= Span::from_secs(3600));
         assert_eq!(wait("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Span::ZERO));
         assert_eq!(wait("soon"), None);
+        for far in ["18446744073709551615", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"]
+        {
+            assert_eq!(wait(far), Some(LONGEST_WAIT), "{far}");
+        }
         let now = SystemTime::now();
         assert_eq!(ahead(now + Duration::from_secs(9), now), 9);
         assert_eq!(ahead(now, now + Duration::from_secs(9)), -9);
+    }
+
+    #[test]
+    fn the_library_sees_a_wait_that_can_be_added_to_the_clock() {
+        for (told, left) in [
+            ("120", Some("120")),
+            ("18446744073709551615", Some("604800")),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some("0")),
+            ("soon", None),
+            ("", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(header::RETRY_AFTER, HeaderValue::from_static(told));
+            headers.append(header::RETRY_AFTER, HeaderValue::from(u64::MAX));
+            bound(&mut headers);
+            let seen: Vec<_> = headers.get_all(header::RETRY_AFTER).iter().collect();
+            assert_eq!(
+                seen,
+                left.map(HeaderValue::from_static).iter().collect::<Vec<_>>(),
+                "{told}"
+            );
+        }
     }
 }

@@ -160,6 +160,13 @@ fn ordered(acme: &AcmeStatus, limits: &Alerts) -> Option<(AlertKind, String)> {
         );
         return Some((AlertKind::CertificateNotRenewed, text));
     }
+    if let Some(late) = acme.overdue() {
+        let text = format!(
+            "the certificate for {names} {when}, and an order is overdue by {}",
+            days(late)
+        );
+        return Some((AlertKind::CertificateNotRenewed, text));
+    }
     // a short-lived one is always near its end: what matters is that it is renewed before
     let left = left.filter(|left| *left < limits.certificate.as_secs_f64())?;
     let renewed = acme.next_order_in_seconds.is_some_and(|next| next < left);
@@ -307,6 +314,10 @@ mod tests {
         assert_eq!(kind(None, None, 0), None);
         assert_eq!(kind(Some(60.0 * day), Some(0.1 * day), 1), None);
         assert_eq!(kind(None, Some(0.1 * day), 2), Some("certificate-not-renewed"));
+        // an order that is due begins at once, or within minutes where the clock was set
+        assert_eq!(kind(Some(29.0 * day), Some(-600.0), 0), None);
+        assert_eq!(kind(Some(29.0 * day), Some(-3_600.0), 0), Some("certificate-not-renewed"));
+        assert_eq!(kind(None, Some(-3_600.0), 0), Some("certificate-not-renewed"));
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! Mail by SMTP: within TLS, or without to this machine alone.
 
+mod starttls;
+
 use crate::AlertSettings;
 use crate::message::AlertMessage;
 use ekiden_config::{MailServer, MailTls};
 use ekiden_linux::host::clock;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
 use lettre::message::{Mailbox, Message};
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, CertificateStore, Tls, TlsParameters};
-use lettre::{AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor};
+use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
+use lettre::transport::smtp::client::{
+    AsyncSmtpConnection, Certificate, CertificateStore, TlsParameters,
+};
+use lettre::transport::smtp::extension::ClientId;
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The longest wait for an answer of the server.
+/// The longest wait for a connection to each address of the server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A mail server, and who gets mail by it.
@@ -50,21 +54,32 @@ impl Mail {
     /// Sends a message in one mail to all. Returns what the server answered. Errors: in words, which name the server.
     pub(crate) async fn send(&self, message: &AlertMessage) -> Result<String, String> {
         let MailServer { host, port, .. } = &self.server;
+        let to = (host.as_str(), *port);
         let failed = |why: String| format!("{host}:{port}: {why}");
         let mail = self.write(message).map_err(failed)?;
         let this = self.clone();
         // it reads the system's authorities
         let tls = tokio::task::spawn_blocking(move || this.tls()).await;
         let tls = tls.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
-        let mut transport = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(host.as_str())
-            .port(*port)
-            .timeout(Some(PATIENCE))
-            .tls(tls);
+        let mut connection = match tls {
+            Some(tls) if self.server.tls == MailTls::Upgraded => {
+                starttls::connect(to, PATIENCE, tls).await.map_err(failed)?
+            }
+            tls => {
+                let (patience, name) = (Some(PATIENCE), ClientId::default());
+                let begun =
+                    AsyncSmtpConnection::connect_tokio1(to, patience, &name, tls, None).await;
+                begun.map_err(|error| failed(words(&error)))?
+            }
+        };
         if let (Some(user), Some(password)) = (&self.server.user, &self.password) {
-            transport = transport.credentials(Credentials::new(user.clone(), password.clone()));
+            let login = Credentials::new(user.clone(), password.clone());
+            let welcome = connection.auth(DEFAULT_MECHANISMS, &login).await;
+            welcome.map_err(|error| failed(words(&error)))?;
         }
-        let sent = transport.build().send(mail).await;
+        let sent = connection.send(mail.envelope(), &mail.formatted()).await;
         let answer = sent.map_err(|error| failed(words(&error)))?;
+        connection.abort().await;
         let said = answer.first_line().unwrap_or_default();
         Ok(format!("{host}:{port} answered {} {said}", answer.code()))
     }
@@ -88,10 +103,10 @@ impl Mail {
         Ok(mail)
     }
 
-    /// Errors: in words, where the authorities cannot be read.
-    fn tls(&self) -> Result<Tls, String> {
+    /// Whom to trust; `None`: TLS is not spoken. Errors: in words, where the authorities cannot be read.
+    fn tls(&self) -> Result<Option<TlsParameters>, String> {
         if self.server.tls == MailTls::Local {
-            return Ok(Tls::None);
+            return Ok(None);
         }
         let mut parameters = TlsParameters::builder(self.server.host.clone());
         if let Some(file) = &self.authorities {
@@ -104,11 +119,7 @@ impl Mail {
                 .certificate_store(CertificateStore::None)
                 .add_root_certificate(authority);
         }
-        let parameters = parameters.build().map_err(|error| words(&error))?;
-        Ok(match self.server.tls {
-            MailTls::Implicit => Tls::Wrapper(parameters),
-            MailTls::Upgraded | MailTls::Local => Tls::Required(parameters),
-        })
+        parameters.build().map(Some).map_err(|error| words(&error))
     }
 }
 
@@ -158,13 +169,18 @@ mod tests {
         ] {
             assert!(text.contains(field), "{field}\n{text}");
         }
-        assert!(matches!(mail.tls(), Ok(Tls::None)));
+        assert!(matches!(mail.tls(), Ok(None)));
     }
 
     #[test]
     fn a_server_elsewhere_is_not_spoken_to_without_tls() {
-        assert!(matches!(mail("smtp://mail.example").tls(), Ok(Tls::Required(_))));
-        assert!(matches!(mail("smtps://mail.example").tls(), Ok(Tls::Wrapper(_))));
+        for (server, tls) in [
+            ("smtp://mail.example", MailTls::Upgraded),
+            ("smtps://mail.example", MailTls::Implicit),
+        ] {
+            let mail = mail(server);
+            assert!(mail.server.tls == tls && matches!(mail.tls(), Ok(Some(_))), "{server}");
+        }
         let mut lost = mail("smtps://mail.example");
         lost.authorities = Some("/none.pem".into());
         assert!(lost.tls().err().unwrap().contains("/none.pem cannot be read"));

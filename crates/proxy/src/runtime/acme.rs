@@ -106,7 +106,7 @@ impl AcmeState {
             names: report.names,
             directory: report.directory,
             expires_in_seconds: report.until.map(from_now),
-            next_order_in_seconds: report.next.map(|next| from_now(next).max(0.0)),
+            next_order_in_seconds: report.next.map(from_now),
             failures: report.failures,
             last_failure,
             last_failure_seconds_ago,

@@ -142,6 +142,13 @@ impl CertificateFiles {
         leaf.map(|leaf| Self { leaf }).ok_or_else(|| "there is no certificate".to_owned())
     }
 
+    /// Whether a relay could use a PEM text with a certificate and its key as a file of both. Errors: in words.
+    pub fn check(pem: &[u8]) -> Result<(), String> {
+        let provider = rustls::crypto::ring::default_provider();
+        let checked = with_key(chain(pem)?, pem, &provider);
+        checked.map(drop).map_err(|why| format!("as for the key, {why}"))
+    }
+
     /// Whether clients that write this name or address accept it.
     pub fn is_for(&self, host: &str) -> bool {
         let parsed = ParsedCertificate::try_from(&self.leaf);
@@ -185,15 +192,30 @@ fn read(files: &[PathBuf; 2], provider: &CryptoProvider) -> Result<CertifiedKey,
         fs::read(file).map_err(|error| format!("[tls] {} cannot be read: {error}", file.display()))
     };
     let wrong = |file: &Path, why: String| format!("[tls] {}: {why}", file.display());
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&open(certificate)?).collect();
-    let chain = chain.map_err(|error| wrong(certificate, format!("it is not PEM: {error}")))?;
+    let chain = chain(&open(certificate)?).map_err(|why| wrong(certificate, why))?;
+    with_key(chain, &open(key)?, provider).map_err(|why| wrong(key, why))
+}
+
+/// The certificates of a PEM text. Errors: in words.
+fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.map_err(|error| format!("it is not PEM: {error}"))?;
     if chain.is_empty() {
-        return Err(wrong(certificate, "it contains no certificate".to_owned()));
+        return Err("it contains no certificate".to_owned());
     }
-    let secret = PrivateKeyDer::from_pem_slice(&open(key)?)
-        .map_err(|error| wrong(key, format!("it contains no key: {error}")))?;
+    Ok(chain)
+}
+
+/// A chain with the key of a PEM text. Errors: in words, about the key.
+fn with_key(
+    chain: Vec<CertificateDer<'static>>,
+    pem: &[u8],
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
+    let secret = PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| format!("it contains no key: {error}"))?;
     CertifiedKey::from_der(chain, secret, provider)
-        .map_err(|error| wrong(key, format!("it does not match the certificate: {error}")))
+        .map_err(|error| format!("it does not match the certificate: {error}"))
 }
 
 #[cfg(test)]

@@ -27,7 +27,12 @@ pub(super) fn certificate(status: &Status, found: &mut Vec<Finding>) {
         None => format!("there is no certificate for {names} yet"),
     };
     let Some(why) = &acme.last_failure else {
-        if left.is_some_and(|left| left > 0.0) {
+        if let Some(late) = acme.overdue() {
+            let what = format!("{holds}, and an order is overdue by {}", seconds(late));
+            let why =
+                "nothing orders any more, which is a fault of ekiden: `systemctl restart ekiden`";
+            found.push(finding("certificate", Severity::Problem, what, why));
+        } else if left.is_some_and(|left| left > 0.0) {
             found.push(finding("certificate", Severity::Ok, holds, "it is renewed before"));
         }
         return;
@@ -37,7 +42,7 @@ pub(super) fn certificate(status: &Status, found: &mut Vec<Finding>) {
         _ => Severity::Problem,
     };
     let what = format!("{holds}, and the last {} orders failed: {why}", acme.failures);
-    let wait = acme.next_order_in_seconds.unwrap_or_default();
+    let wait = acme.next_order_in_seconds.unwrap_or_default().max(0.0);
     let why = format!(
         "clients that use TLS to this relay are refused without a valid certificate; the next order is in {}, and `systemctl reload ekiden` repeats it sooner",
         seconds(wait)
@@ -106,10 +111,11 @@ mod tests {
 
     #[test]
     fn failed_orders_are_a_problem_once_the_end_is_near() {
-        let severity = |left: Option<f64>, failed: Option<&str>| {
+        let judged = |left: Option<f64>, failed: Option<&str>, next: Option<f64>| {
             let acme = AcmeStatus {
                 names: vec!["relay.example".to_owned()],
                 expires_in_seconds: left,
+                next_order_in_seconds: next,
                 failures: 2,
                 last_failure: failed.map(str::to_owned),
                 ..AcmeStatus::default()
@@ -119,7 +125,10 @@ mod tests {
             found.first().map(|finding| finding.severity)
         };
         let day = 86_400.0;
+        let severity = |left, failed| judged(left, failed, None);
         assert_eq!(severity(Some(60.0 * day), None), Some(Severity::Ok));
+        assert_eq!(judged(Some(29.0 * day), None, Some(-600.0)), Some(Severity::Ok));
+        assert_eq!(judged(Some(29.0 * day), None, Some(-3_600.0)), Some(Severity::Problem));
         assert_eq!(severity(None, None), None, "the first order is under way");
         assert_eq!(severity(Some(60.0 * day), Some("dns")), Some(Severity::Warning));
         assert_eq!(severity(Some(10.0 * day), Some("dns")), Some(Severity::Problem));

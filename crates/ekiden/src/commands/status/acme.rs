@@ -12,7 +12,8 @@ pub(crate) fn render(acme: &AcmeStatus) -> String {
         Some(left) if left > 0.0 => format!("ends in {}", seconds(left)),
         Some(left) => format!("ended {} ago", seconds(-left)),
     };
-    let next = match next {
+    let next = match next.map(|wait| wait.max(0.0)) {
+        _ if acme.overdue().is_some() => "an order is overdue: restart ekiden".to_owned(),
         None => "an order is under way".to_owned(),
         Some(wait) if acme.expires_in_seconds.is_none() => {
             format!("next order in {}", seconds(wait))
