@@ -1,6 +1,7 @@
 //! A file that is replaced as a whole, in two steps: what can fail is done before anything is changed.
 
-use super::{create, owner_of, way};
+use super::entry::{create, owner_of};
+use super::way;
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsString;
