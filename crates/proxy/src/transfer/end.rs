@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::coop::consume_budget;
 
 /// A socket, a TLS session, a pipe or a flow. Clones are the same end.
 #[derive(Debug, Clone)]
@@ -117,6 +118,8 @@ impl End {
     }
 
     pub(crate) async fn readable(&self) -> io::Result<()> {
+        // a socket that always has bytes must not keep other tasks from their turn
+        consume_budget().await;
         match self {
             Self::Tcp(stream) => stream.readable().await,
             Self::Tls(_) | Self::Pipe(_) => poll_fn(|cx| self.poll_read_ready(cx)).await,
