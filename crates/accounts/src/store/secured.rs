@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_holds_and_this_machine_needs_none() {
+    fn a_written_mode_holds_and_this_machine_needs_none() {
         for query in ["?sslmode=require", "?x=y&sslmode=require", "?ssl-mode=require"] {
             let text = format!("postgres://u@db.example/x{query}");
             assert!(matches!(mode(&text, false), PgSslMode::Require), "{text}");

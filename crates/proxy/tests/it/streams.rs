@@ -100,7 +100,7 @@ async fn a_window_of_a_byte_moves_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_opened_for_a_stream_that_was_reset_ends() {
+async fn an_opening_for_a_stream_that_was_reset_ends() {
     // a server that takes no connection: its queue is full
     let full = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&full).listen(0).unwrap();

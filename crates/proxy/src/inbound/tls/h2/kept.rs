@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_counts_until_the_table_is_closed() {
+    fn bytes_count_until_the_table_is_closed() {
         let kept = Kept::default();
         frame(&kept, HEAD, FIELDS, &[0x82]);
         assert_eq!(kept.beside(HEAD, 0), (2 * HEAD + 3).next_multiple_of(STEP));

@@ -49,6 +49,8 @@ const READ_AT_ONCE: usize = 16 * 1024;
 const READ_LITTLE: usize = 1024;
 /// Requests in a row without a log-in. HTTP/1.1 closes after each.
 const REFUSED: u32 = 32;
+/// Streams that a client reset before their answer, beyond those that were answered. Browsers leave pages with some tens.
+const GIVEN_UP: u32 = 100;
 
 enum NextStep<T> {
     Accepted(T),
@@ -68,6 +70,28 @@ struct Common {
     kept: Arc<Kept>,
     /// Requests in a row that were answered by 407.
     refused: AtomicU32,
+    /// Streams that were reset before their answer, less those that were answered.
+    given_up: AtomicU32,
+}
+
+impl Common {
+    /// Whether a connection of HTTP/1.1 would have ended long ago, and more than once.
+    fn is_over(&self) -> bool {
+        self.refused.load(Relaxed) >= REFUSED || self.given_up.load(Relaxed) >= GIVEN_UP
+    }
+
+    fn on_answer(&self, status: u16) {
+        match status {
+            407 => self.refused.fetch_add(1, Relaxed),
+            _ => self.refused.swap(0, Relaxed),
+        };
+        let one_less = |count: u32| count.checked_sub(1);
+        let _ = self.given_up.fetch_update(Relaxed, Relaxed, one_less);
+    }
+
+    fn on_given_up(&self) {
+        self.given_up.fetch_add(1, Relaxed);
+    }
 }
 
 /// `name`: what the client's TLS asked for.
@@ -108,14 +132,20 @@ where
     let Ok(connection) = tokio::time::timeout(limit, handshake).await else { return Ok(()) };
     let mut connection = connection?;
     let mut streams = JoinSet::new();
-    let (slow, refused) = (Arc::new(SlowStreams::default()), AtomicU32::new(0));
-    let all = Arc::new(Common { slow, untaken, kept, refused });
+    let slow = Arc::new(SlowStreams::default());
+    let (refused, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
+    let all = Arc::new(Common { slow, untaken, kept, refused, given_up });
     let mut stopping = session.stopping.clone();
     let (mut asked_to_end, mut wide) = (false, false);
     // the connection's window, what counts, and the head that goes on with the end of its time
     let (mut window, mut counted) = (0, head);
     let mut unfinished: Option<(u64, Instant)> = None;
     loop {
+        // the client's next connection may do better
+        if all.is_over() && !asked_to_end {
+            connection.graceful_shutdown();
+            asked_to_end = true;
+        }
         let needed = head + window + all.kept.beside(head, window);
         if counted != needed && !held.resize(needed).await {
             tracing::debug!(client = %session.address, "HTTP/2: no memory for what the client has sent");
@@ -148,6 +178,11 @@ where
             NextStep::Accepted(None) => return Ok(()),
             NextStep::Accepted(Some(accepted)) => {
                 let (request, mut respond) = accepted?;
+                // nothing is begun for a stream that was reset in the same breath
+                if poll_fn(|cx| Poll::Ready(respond.poll_reset(cx).is_ready())).await {
+                    all.on_given_up();
+                    continue;
+                }
                 let Some(asked) = Asked::read(request, &mut respond) else { continue };
                 // from the first stream on, as much as the window may arrive unread
                 if window == 0 {
@@ -173,11 +208,6 @@ where
                 return Ok(());
             }
             NextStep::Late => {}
-            // the client's next connection may do better
-            NextStep::Look if all.refused.load(Relaxed) >= REFUSED && !asked_to_end => {
-                connection.graceful_shutdown();
-                asked_to_end = true;
-            }
             NextStep::Look => {}
             NextStep::Window => {
                 let wanted = WINDOW.saturating_mul(1 + all.slow.count());

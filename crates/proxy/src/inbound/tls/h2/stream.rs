@@ -244,10 +244,7 @@ impl H2Stream {
         let mut incoming = BufferedStream::new(self.inside.clone(), Vec::new());
         let mut counted = self.held.beside();
         let response = self.head(&mut incoming, respond, &mut counted).await?;
-        match response.status {
-            407 => self.all.refused.fetch_add(1, Relaxed),
-            _ => self.all.refused.swap(0, Relaxed),
-        };
+        self.all.on_answer(response.status);
         let tunnel = self.tunnel != Tunnel::None;
         let body = match tunnel && (200..300).contains(&response.status) {
             true => Body::UntilClose,
@@ -300,7 +297,10 @@ impl H2Stream {
                     let more = tokio::select! {
                         more = incoming.fill(FRAME) => more?,
                         // a client that reset its stream must not occupy a connection meanwhile
-                        _ = poll_fn(|context| respond.poll_reset(context)) => 0,
+                        _ = poll_fn(|context| respond.poll_reset(context)) => {
+                            self.all.on_given_up();
+                            0
+                        }
                     };
                     let beyond = incoming.capacity().saturating_sub(FRAME);
                     if more == 0 || !counted.resize(beyond).await {
