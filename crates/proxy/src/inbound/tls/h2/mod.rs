@@ -75,9 +75,10 @@ struct Common {
 }
 
 impl Common {
-    /// Whether a connection of HTTP/1.1 would have ended long ago, and more than once.
-    fn is_over(&self) -> bool {
-        self.refused.load(Relaxed) >= REFUSED || self.given_up.load(Relaxed) >= GIVEN_UP
+    /// Whether there was so much that connections of HTTP/1.1 would have ended for, so many times over.
+    fn is_over(&self, times: u32) -> bool {
+        self.refused.load(Relaxed) >= times * REFUSED
+            || self.given_up.load(Relaxed) >= times * GIVEN_UP
     }
 
     fn on_answer(&self, status: u16) {
@@ -136,15 +137,20 @@ where
     let (refused, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
     let all = Arc::new(Common { slow, untaken, kept, refused, given_up });
     let mut stopping = session.stopping.clone();
-    let (mut asked_to_end, mut wide) = (false, false);
+    let (mut asked_to_end, mut cut, mut wide) = (false, false, false);
     // the connection's window, what counts, and the head that goes on with the end of its time
     let (mut window, mut counted) = (0, head);
     let mut unfinished: Option<(u64, Instant)> = None;
     loop {
         // the client's next connection may do better
-        if all.is_over() && !asked_to_end {
+        if all.is_over(1) && !asked_to_end {
             connection.graceful_shutdown();
             asked_to_end = true;
+        }
+        // a graceful end waits for the client to acknowledge it
+        if all.is_over(2) && !cut {
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            cut = true;
         }
         let needed = head + window + all.kept.beside(head, window);
         if counted != needed && !held.resize(needed).await {
