@@ -178,6 +178,7 @@ mod tests {
         sender.write_all(&vec![1; LENGTH]).unwrap();
         let receiver = tokio::net::TcpStream::from_std(receiver).unwrap();
         let mut stream = BufferedStream::new(End::Tcp(Arc::new(receiver)), Vec::new());
+        stream.stream.readable().await.unwrap();
         let (turns, over) = (Cell::new(0), Cell::new(false));
         let reading = async {
             let mut read = 0;
