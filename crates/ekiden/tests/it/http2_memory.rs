@@ -112,6 +112,12 @@ fn preface() -> Vec<u8> {
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])].concat()
 }
 
+/// That, and so many requests of this head.
+fn requests(count: u32, head: &[u8]) -> Vec<u8> {
+    let one = |nth| frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * nth, head);
+    [preface(), (0..count).flat_map(one).collect()].concat()
+}
+
 fn grant(stream: u32, bytes: u32) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
 }
@@ -120,9 +126,7 @@ fn grant(stream: u32, bytes: u32) -> Vec<u8> {
 fn whole_heads_stay_within_the_budget_and_64_mib() {
     let small = Small::new(16);
     let head = large_head();
-    let requests =
-        (0..100).flat_map(|nth| frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * nth, &head));
-    let bytes: Vec<u8> = preface().into_iter().chain(requests).collect();
+    let bytes = requests(100, &head);
     let clients = small.crowd(12, &bytes);
     small.waits_until_half_is_held();
     small.stays_small("1,200 heads of 1,700 fields");
@@ -148,9 +152,7 @@ fn tables_of_fields_stay_within_the_budget_and_64_mib() {
     // `:path: /` goes to the table, and with it what it was read from; `connection` makes the head malformed
     let filler = [&[0, 1, b'x', 0x7f, 0xc1, 0x3d][..], &[b'x'; 8_000]].concat();
     let head = [&[0x44, 1, b'/'][..], &fields(&[("connection", "x")]), &filler].concat();
-    let requests =
-        (0..107).flat_map(|nth| frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * nth, &head));
-    let bytes: Vec<u8> = preface().into_iter().chain(requests).collect();
+    let bytes = requests(107, &head);
     let clients = small.crowd(120, &bytes);
     small.waits_until_half_is_held();
     small.stays_small("120 tables of 107 paths");

@@ -75,7 +75,7 @@ struct Common {
 }
 
 impl Common {
-    /// Whether there was so much that connections of HTTP/1.1 would have ended for, so many times over.
+    /// Whether the connection ends: refusals or resets have reached so many times their limit.
     fn is_over(&self, times: u32) -> bool {
         self.refused.load(Relaxed) >= times * REFUSED
             || self.given_up.load(Relaxed) >= times * GIVEN_UP
