@@ -7,6 +7,7 @@ use common::{Postgres, account, prefix};
 use ekiden_accounts::{
     AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, Store, StoreError, Total,
 };
+use ekiden_testkit::Authority;
 
 /// Of "correct horse".
 const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$q4I14XWyQRyfGivI/pptkA$499imbK/6oLNazOixExjarlzYR+f+Y00k0wcgiz8fFc";
@@ -255,6 +256,29 @@ async fn postgresql() {
     grants_what_there_is(&store).await;
     leaves_out_unreadable_accounts(&store, &postgres.address()).await;
     reads_a_long_table(&store, &postgres.address()).await;
+}
+
+/// A server is asked for its certificate, and is not taken for another.
+#[tokio::test]
+async fn postgresql_within_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let [authority, stranger] =
+        ["authority", "stranger"].map(|name| Authority::new(folder.path(), name));
+    let Some(postgres) = Postgres::begin_secured(&authority) else { return };
+    let to = |host: &str, trusted: &Authority| {
+        let address = postgres.secured_address(host);
+        let trusted = trusted.file.display();
+        format!("{address}?sslmode=verify-full&sslrootcert={trusted}")
+    };
+    let store = Store::at(&to("localhost", &authority)).await.unwrap();
+    let pool = sqlx::PgPool::connect(&to("localhost", &authority)).await.unwrap();
+    let query = sqlx::query_scalar("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+    assert!(query.fetch_one(&pool).await.unwrap_or(false));
+    store.close().await;
+    for (host, trusted) in [("localhost", &stranger), ("127.0.0.1", &authority)] {
+        let refused = Store::at(&to(host, trusted)).await.unwrap_err().to_string();
+        assert!(refused.contains("certificate"), "{host}: {refused}");
+    }
 }
 
 #[tokio::test]
