@@ -99,39 +99,64 @@ async fn a_window_of_a_byte_moves_on() {
     });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_opening_for_a_stream_that_was_reset_ends() {
-    // a server that takes no connection: its queue is full
-    let full = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    socket2::SockRef::from(&full).listen(0).unwrap();
-    let address = full.local_addr().unwrap();
-    let _first: Vec<_> = (0..2)
-        .map(|_| {
+/// A server that takes no connection, because its queue is full.
+struct Full(std::net::TcpListener, [socket2::Socket; 2]);
+
+impl Full {
+    fn new() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket2::SockRef::from(&listener).listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = [(); 2].map(|()| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
             let socket = socket.unwrap();
             socket.set_nonblocking(true).unwrap();
             let _ = socket.connect(&address.into());
             socket
+        });
+        Self(listener, first)
+    }
+
+    /// A CONNECT to it.
+    fn asked(&self) -> http::Request<()> {
+        let mut request = asked("CONNECT", self.0.local_addr().unwrap().to_string());
+        *request.version_mut() = http::Version::HTTP_2;
+        request
+    }
+
+    /// A relay that takes ten minutes to find out.
+    fn relay(shown: &Shown) -> Relay {
+        tokio::task::block_in_place(|| {
+            Relay::with(|settings| {
+                shown.settings(settings);
+                settings.legs.get_mut("direct").unwrap().connect_timeout = Span::from_secs(600);
+            })
         })
-        .collect();
-    let shown = Shown::new();
-    let relay = tokio::task::block_in_place(|| {
-        Relay::with(|settings| {
-            shown.settings(settings);
-            settings.legs.get_mut("direct").unwrap().connect_timeout = Span::from_secs(600);
-        })
-    });
+    }
+}
+
+fn is_connecting(relay: &Relay) -> bool {
+    relay.status().connections.iter().any(|one| one.state == "connecting")
+}
+
+/// Too many of them end the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn openings_for_streams_that_were_reset_end() {
+    let (full, shown) = (Full::new(), Shown::new());
+    let relay = Full::relay(&shown);
     let (mut client, driving) = http2_with(&shown, &relay, &h2::client::Builder::new()).await;
-    std::future::poll_fn(|cx| client.poll_ready(cx)).await.unwrap();
-    let mut request = asked("CONNECT", address.to_string());
-    *request.version_mut() = http::Version::HTTP_2;
-    let is_connecting = || relay.status().connections.iter().any(|one| one.state == "connecting");
-    let (response, mut up) = client.send_request(request, false).unwrap();
-    tokio::task::block_in_place(|| wait_for("the relay connects", is_connecting));
-    up.send_reset(h2::Reason::CANCEL);
-    drop(response);
-    // connecting would take ten minutes
-    tokio::task::block_in_place(|| wait_for("it connects no more", || !is_connecting()));
+    let mut resets = 0;
+    while std::future::poll_fn(|cx| client.poll_ready(cx)).await.is_ok() {
+        let Ok((response, mut up)) = client.send_request(full.asked(), false) else { break };
+        let begins = || is_connecting(&relay) || driving.is_finished();
+        tokio::task::block_in_place(|| wait_for("the relay connects", begins));
+        up.send_reset(h2::Reason::CANCEL);
+        drop(response);
+        tokio::task::block_in_place(|| wait_for("it connects no more", || !is_connecting(&relay)));
+        resets += 1;
+        assert!(resets <= 200, "the connection goes on");
+    }
+    assert!(resets >= 100, "{resets}");
     driving.abort();
     tokio::task::block_in_place(|| {
         relay.settles();

@@ -61,6 +61,7 @@ pub(super) struct H2Stream {
     all: Arc<Common>,
     /// Data frames from the client so far.
     sent: AtomicU64,
+    answered: AtomicBool,
     whole: AtomicBool,
 }
 
@@ -109,7 +110,7 @@ impl H2Stream {
     ) -> Self {
         all.kept.open(number);
         let [silence, patience] = patience;
-        let (sent, whole) = (AtomicU64::new(0), AtomicBool::new(false));
+        let [answered, whole] = [false; 2].map(AtomicBool::new);
         let (frame, turn) = (Arc::new(held.split(FRAME)), Arc::new(Semaphore::new(1)));
         Self {
             inside,
@@ -124,7 +125,8 @@ impl H2Stream {
             little: Arc::new(Semaphore::new(1)),
             number,
             all,
-            sent,
+            sent: AtomicU64::new(0),
+            answered,
             whole,
         }
     }
@@ -163,7 +165,10 @@ impl H2Stream {
             tokio::select! {
                 up = &mut up, if !sent => match up {
                     Ok(()) | Err(UploadEnd::Session) => sent = true,
-                    Err(UploadEnd::Client) => return Err(StreamBroken),
+                    Err(UploadEnd::Client) => {
+                        self.on_reset();
+                        return Err(StreamBroken);
+                    }
                 },
                 // the answer may come before the whole request is sent
                 down = &mut down => {
@@ -184,6 +189,13 @@ impl H2Stream {
                 Err(_) if self.sent.load(Relaxed) == before => return Err(StreamBroken),
                 Err(_) => {}
             }
+        }
+    }
+
+    /// The client reset the stream.
+    fn on_reset(&self) {
+        if !self.answered.load(Relaxed) {
+            self.all.on_given_up();
         }
     }
 
@@ -244,6 +256,7 @@ impl H2Stream {
         let mut incoming = BufferedStream::new(self.inside.clone(), Vec::new());
         let mut counted = self.held.beside();
         let response = self.head(&mut incoming, respond, &mut counted).await?;
+        self.answered.store(true, Relaxed);
         self.all.on_answer(response.status);
         let tunnel = self.tunnel != Tunnel::None;
         let body = match tunnel && (200..300).contains(&response.status) {
@@ -298,7 +311,7 @@ impl H2Stream {
                         more = incoming.fill(FRAME) => more?,
                         // a client that reset its stream must not occupy a connection meanwhile
                         _ = poll_fn(|context| respond.poll_reset(context)) => {
-                            self.all.on_given_up();
+                            self.on_reset();
                             0
                         }
                     };
