@@ -2,12 +2,13 @@
 //! order.
 
 use super::{Handled, Origin, handle, reply};
-use crate::outbound::dns::pipe::{framed, take_message};
+use crate::outbound::dns::pipe::read_some;
 use crate::runtime::RuntimeConfig;
+use crate::wire::dns::{Messages, framed};
 use ekiden_model::dns::Asker;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -26,10 +27,8 @@ pub(crate) const CLIENT: Limits = Limits { idle: Duration::from_secs(10), waitin
 pub(crate) const PEER: Limits = Limits { idle: Duration::from_secs(60), waiting: 1_024 };
 /// A reply must be taken within this time.
 const WRITING: Duration = Duration::from_secs(5);
-/// Bytes that are read at a time.
-const AT_ONCE: usize = 4_096;
 
-/// Answers until the client ends the stream or asks nothing for too long.
+/// Answers until the client ends the stream, asks nothing for too long, or sends a message that is shorter than a header.
 pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
     (origin, asker): (Origin, Asker),
@@ -37,7 +36,7 @@ pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send,
 ) {
     let (mut from, mut to) = tokio::io::split(stream);
-    let mut received = Vec::new();
+    let mut received = Messages::default();
     let mut later: JoinSet<Vec<u8>> = JoinSet::new();
     let mut ended = false;
     let mut due = Instant::now() + idle;
@@ -59,9 +58,12 @@ pub(crate) async fn serve(
                 ended = !matches!(read, Ok(Ok(n)) if n > 0);
             }
         }
-        while later.len() < waiting
-            && let Some(message) = take_message(&mut received)
-        {
+        while later.len() < waiting {
+            let message = match received.take() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(_) => return,
+            };
             due = Instant::now() + idle;
             let now = config();
             match handle(&now, (origin, &asker), &message, &mut out) {
@@ -82,14 +84,6 @@ pub(crate) async fn serve(
             }
         }
     }
-}
-
-async fn read_some(
-    from: &mut (impl AsyncRead + Unpin),
-    received: &mut Vec<u8>,
-) -> std::io::Result<usize> {
-    received.reserve(AT_ONCE);
-    from.read_buf(received).await
 }
 
 /// Whether a reply was taken.

@@ -2,7 +2,7 @@
 
 use super::liveness::Liveness;
 use super::random::random_id;
-use crate::wire::dns::{Form, Lie, Question, ServerReply, read_answer};
+use crate::wire::dns::{Form, Lie, Messages, Question, ServerReply, framed, read_answer};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -21,6 +21,14 @@ const MOST: usize = 1_024;
 struct Request {
     message: Vec<u8>,
     reply: oneshot::Sender<(u16, Vec<u8>)>,
+}
+
+/// Reads some bytes of messages; 0 at the end.
+pub(crate) async fn read_some(
+    from: &mut (impl AsyncRead + Unpin),
+    into: &mut Messages,
+) -> io::Result<usize> {
+    from.read_buf(&mut into.room()).await
 }
 
 /// A stream to a server; its task ends with it, or when it is silent.
@@ -63,17 +71,22 @@ async fn run(
 ) {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut asked: BTreeMap<u16, oneshot::Sender<(u16, Vec<u8>)>> = BTreeMap::new();
-    let mut received = Vec::new();
+    let mut received = Messages::default();
     let mut until = Instant::now() + SILENT;
     // dropped before `asked`: where a reply does not come any more, the stream is seen to be closed
     let mut waiting = waiting;
     loop {
         tokio::select! {
-            read = from.read_buf(&mut received) => {
+            read = read_some(&mut from, &mut received) => {
                 if !read.is_ok_and(|n| n > 0) {
                     return;
                 }
-                while let Some(message) = take_message(&mut received) {
+                loop {
+                    let message = match received.take() {
+                        Ok(Some(message)) => message,
+                        Ok(None) => break,
+                        Err(_) => return,
+                    };
                     until = Instant::now() + SILENT;
                     liveness.on_reply();
                     let id = u16::from_be_bytes([message[0], message[1]]);
@@ -106,27 +119,6 @@ async fn run(
                 }
             }
             () = sleep_until(until) => return,
-        }
-    }
-}
-
-/// A message behind its length. `None`: it has too many bytes.
-pub(crate) fn framed(message: &[u8]) -> Option<Vec<u8>> {
-    let length = u16::try_from(message.len()).ok()?;
-    let mut framed = length.to_be_bytes().to_vec();
-    framed.extend_from_slice(message);
-    Some(framed)
-}
-
-/// Takes the first message out of what was received, if it is there as a whole; shorter ones than a header are left
-/// out.
-pub(crate) fn take_message(received: &mut Vec<u8>) -> Option<Vec<u8>> {
-    loop {
-        let length = usize::from(u16::from_be_bytes([*received.first()?, *received.get(1)?]));
-        let message = received.get(2..2 + length)?.to_vec();
-        received.drain(..2 + length);
-        if length >= 12 {
-            return Some(message);
         }
     }
 }
@@ -187,18 +179,5 @@ mod tests {
             asked += 1;
         }
         assert!((14..=16).contains(&asked), "{asked}");
-    }
-
-    #[test]
-    fn messages_are_cut_out_of_a_stream_however_it_comes() {
-        let messages = [vec![1; 12], vec![2; 300], vec![3; 4], vec![4; 20]];
-        let stream: Vec<u8> = messages.iter().flat_map(|one| framed(one).unwrap()).collect();
-        let (mut received, mut taken) = (Vec::new(), Vec::new());
-        for byte in stream {
-            received.push(byte);
-            taken.extend(take_message(&mut received));
-        }
-        assert_eq!(taken, [messages[0].clone(), messages[1].clone(), messages[3].clone()]);
-        assert!(received.is_empty() && framed(&vec![0; 70_000]).is_none());
     }
 }

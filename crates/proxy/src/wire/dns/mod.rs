@@ -2,6 +2,7 @@
 //! believed, and replies out of kept answers.
 
 mod answer;
+mod framing;
 mod nat64;
 mod question;
 mod reply;
@@ -11,6 +12,7 @@ mod special;
 mod tests;
 
 pub use answer::{Answer, Lie, ServerReply, read_answer};
+pub use framing::{Messages, framed};
 pub use nat64::Nat64;
 pub use question::{ClientQuestion, Form, Question, Reading, read_question};
 pub use sent::{LetterBits, SentQuestion};
