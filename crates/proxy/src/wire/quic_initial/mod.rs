@@ -16,6 +16,12 @@ use rustls::{Side, SupportedCipherSuite};
 /// A client pads datagrams with an Initial to this size at least (RFC 9000 §14.1).
 pub const LEAST_DATAGRAM: usize = 1_200;
 
+/// It does not know yet whether the path takes more than some kilobytes.
+const MOST_DATAGRAM: usize = 4_096;
+
+/// Initials of a datagram that are looked at. Each may take keys of its own.
+const MOST_PACKETS: usize = 3;
+
 /// Datagrams that are looked at: a ClientHello with keys against quantum computers takes two, and some are lost.
 const MOST_DATAGRAMS: u32 = 8;
 
@@ -64,17 +70,23 @@ impl InitialReader {
     pub fn read(&mut self, datagram: &[u8]) -> InitialWords {
         self.datagrams += 1;
         let mut rest = datagram;
-        let mut any = false;
+        let mut initials = 0;
         // several packets may share a datagram
-        while let Some(packet) = Packet::read(rest) {
+        while datagram.len() <= MOST_DATAGRAM
+            && let Some(packet) = Packet::read(rest)
+        {
             if packet.is_initial {
-                any = true;
-                if let Some(frames) = self.decrypt(&packet) {
-                    self.hello.read(&frames);
+                initials += 1;
+                // a smaller one only acknowledges
+                if initials > MOST_PACKETS || datagram.len() < LEAST_DATAGRAM {
+                    break;
                 }
+                let Some(frames) = self.decrypt(&packet) else { break };
+                self.hello.read(&frames);
             }
             rest = rest.get(packet.all.len()..).unwrap_or_default();
         }
+        let any = initials > 0;
         match self.hello.words() {
             InitialWords::Partial if any && self.datagrams < MOST_DATAGRAMS => {
                 InitialWords::Partial

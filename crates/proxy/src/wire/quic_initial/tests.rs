@@ -175,3 +175,25 @@ proptest! {
         let _ = InitialReader::default().read(&datagram);
     }
 }
+
+/// Else each nine bytes of a datagram would take keys.
+#[test]
+fn few_packets_of_a_datagram_are_looked_at() {
+    let whole = protect(Version::V1, &ID, 0, &padded(hex(FRAME), 1_162));
+    // without a sample for its header
+    let empty = [&[0xc0, 0, 0, 0, 1][..], &[0; 4]].concat();
+    let name = InitialWords::Name("example.com".to_owned());
+    let ping = protect(Version::V1, &ID, 1, &padded(vec![1], 30));
+    for (before, expected) in [
+        (vec![], &name),
+        (ping.repeat(MOST_PACKETS - 1), &name),
+        (ping.repeat(MOST_PACKETS), &InitialWords::Partial),
+        (empty, &InitialWords::Partial),
+    ] {
+        let datagram = [&before[..], &whole].concat();
+        assert_eq!(InitialReader::default().read(&datagram), *expected, "{}", before.len());
+    }
+    let long = [&whole[..], &vec![0; MOST_DATAGRAM]].concat();
+    assert_eq!(InitialReader::default().read(&long), InitialWords::Nameless);
+    assert_eq!(InitialReader::default().read(&ping), InitialWords::Partial);
+}
