@@ -8,7 +8,7 @@ use ekiden_model::units::Span;
 
 pub(super) static UDP: &[Key<Draft>] = keys! { Draft, |draft| draft.udp;
     associations = associations: Kind::Number(0, 1_000_000), None,
-        "Maximum number of associations: of SOCKS, requests for UDP over HTTP, clients of forwarded UDP ports, flows of diverted QUIC, and flows of peers. Where all are in use, the one that has the most above an even share loses its longest idle one to a newcomer. 0: none; clients of SOCKS get the error \"command not supported\", HTTP does not offer UDP, and flows of peers are refused.",
+        "Maximum number of associations: of SOCKS, requests for UDP over HTTP, clients of forwarded UDP ports, flows of diverted QUIC, and flows of peers. Where all are in use, the one that has the most above an even share loses its longest idle one to a newcomer. Clients of forwarded ports and diverted QUIC, whose addresses may be forged, have three quarters at most. 0: none; clients of SOCKS get the error \"command not supported\", HTTP does not offer UDP, and flows of peers are refused.",
         "Each takes four descriptors, counts as two connections (budgets.connections), and opens a UDP port for that client only.",
         "Sites that permit only TCP: 0. Many clients with games, calls or QUIC: more.";
     destinations = destinations: Kind::Number(1, 65_536), None,

@@ -81,6 +81,41 @@ fn a_newcomer_that_may_be_forged_ends_none_that_moves() {
 }
 
 #[test]
+fn holders_that_may_be_forged_leave_a_quarter() {
+    let forged = AssociationShare { proven: false, ..share(16, CLIENT) };
+    let mut all = Associations::new();
+    let mut refused = NoAssociation::All;
+    for holder in 0..30 {
+        refused = match all.begin(at(0), forged, holder, 0, drop) {
+            Err(refused) => refused,
+            Ok(_) => continue,
+        };
+    }
+    assert_eq!((all.held(), refused), (12, NoAssociation::Unproven(12)));
+    assert_eq!(take(&mut all, at(1), share(16, CLIENT), 100), (2, vec![]));
+    take(&mut all, at(1), share(16, PEER), 101);
+    assert_eq!(all.held(), 16);
+    // one of theirs has rested, and ends for another of theirs
+    let mut ended = Vec::new();
+    let later = at(0) + RESTED;
+    all.begin(later, forged, 50, 50, |who| ended.push(who)).unwrap();
+    assert_eq!((all.held_by(&0), &*ended), (0, &[0][..]));
+    // all are held, and nobody has two more than a newcomer
+    let mut all = Associations::new();
+    for holder in 0..12 {
+        all.begin(at(0), forged, holder, holder.into(), drop).unwrap();
+    }
+    for holder in 100..104 {
+        all.begin(at(0), share(16, CLIENT), holder, 100, drop).unwrap();
+    }
+    let mut ended = Vec::new();
+    all.begin(at(1), share(16, CLIENT), 200, 200, |who| ended.push(who)).unwrap();
+    assert_eq!(ended, [0]);
+    let again = all.begin(at(1), share(16, CLIENT), 200, 200, |who| ended.push(who));
+    assert_eq!(again, Err(NoAssociation::All), "one each");
+}
+
+#[test]
 fn a_lower_limit_is_kept_by_the_next_that_begins() {
     let mut all = Associations::new();
     take(&mut all, at(0), share(900, PEER), 0);
@@ -93,7 +128,8 @@ fn a_lower_limit_is_kept_by_the_next_that_begins() {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Begin(u8),
+    /// Whose, and whether it is proven.
+    Begin(u8, bool),
     Move(usize),
     End(usize),
     Wait(u64),
@@ -101,7 +137,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (0_u8..6).prop_map(Step::Begin),
+        4 => (0_u8..6, any::<bool>()).prop_map(|(holder, proven)| Step::Begin(holder, proven)),
         2 => any::<usize>().prop_map(Step::Move),
         1 => any::<usize>().prop_map(Step::End),
         1 => (0_u64..90).prop_map(Step::Wait),
@@ -109,8 +145,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..200)
 }
 
-/// What is held, counted plainly: id, holder, when it moved last and in which turn.
-type Plain = Vec<(AssociationId, u8, Time, usize)>;
+/// What is held, counted plainly: id, holder, when it moved last and in which turn, whether it is proven.
+type Plain = Vec<(AssociationId, u8, Time, usize, bool)>;
 
 fn count(plain: &Plain, holder: u8) -> u64 {
     plain.iter().filter(|(_, whose, ..)| *whose == holder).count() as u64
@@ -136,36 +172,47 @@ proptest! {
                     prop_assert_eq!(all.on_end(id), Some(u32::from(holder)));
                 }
                 Step::Move(_) | Step::End(_) => {}
-                Step::Begin(holder) => {
+                Step::Begin(holder, proven) => {
                     let own = count(&plain, holder);
                     let free = most - plain.len() as u64;
+                    let of = AssociationShare { proven, ..share(most, of_free) };
+                    let unproven = plain.iter().filter(|(.., proven)| !proven).count() as u64;
+                    let is_part_held = !proven && unproven >= of.unproven();
                     let most_held = (0..6).map(|one| count(&plain, one)).max().unwrap_or(0);
                     let mut ended = Vec::new();
-                    let begun = all.begin(now, share(most, of_free), holder, holder.into(), |who| ended.push(who));
+                    let begun = all.begin(now, of, holder, holder.into(), |who| ended.push(who));
                     prop_assert!(ended.len() <= 1);
-                    if own < of_free * free {
+                    if own < of_free * free && !is_part_held {
                         prop_assert!(begun.is_ok() && ended.is_empty());
-                    } else if most > 0 && own == 0 && most_held >= 2 {
+                    } else if proven && own == 0 && (most_held >= 2 || unproven > 0) {
                         prop_assert_eq!(ended.len(), 1, "a holder that has none finds room");
                     } else {
                         prop_assert_eq!(begun.is_ok(), ended.len() == 1);
                     }
                     if let [whose] = ended[..] {
                         let gone = plain.iter().position(|(id, ..)| all.holder(*id).is_none()).unwrap();
-                        let (_, of, moved, turn) = plain[gone];
+                        let (_, of, moved, turn, is_proven) = plain[gone];
                         prop_assert_eq!(u32::from(of), whose);
-                        let its = plain.iter().filter(|(_, whose, ..)| *whose == of);
-                        prop_assert_eq!(its.map(|(.., turn)| *turn).min(), Some(turn), "the longest idle");
-                        let fair = count(&plain, of) == most_held && most_held >= own + 2;
-                        let rested = now.since(moved) >= RESTED && (of == holder || own == 0);
-                        prop_assert!(fair || rested);
+                        let longest_idle = |among: &dyn Fn(u8, bool) -> bool| {
+                            let its = plain.iter().filter(|one| among(one.1, one.4));
+                            its.map(|one| one.3).min() == Some(turn)
+                        };
+                        let of_holder = longest_idle(&|whose, _| whose == of);
+                        let of_unproven = longest_idle(&|_, proven| !proven) && !is_proven;
+                        let fair = proven && count(&plain, of) == most_held && most_held >= own + 2;
+                        let has_rested = now.since(moved) >= RESTED;
+                        let rested = has_rested && (of == holder || own == 0) && !is_part_held;
+                        let gives_way = proven && own == 0 && free == 0 || is_part_held && has_rested;
+                        prop_assert!(of_holder && (fair || rested) || of_unproven && gives_way);
                         plain.swap_remove(gone);
                     }
-                    plain.extend(begun.ok().map(|id| (id, holder, now, turn)));
+                    plain.extend(begun.ok().map(|id| (id, holder, now, turn, proven)));
                 }
             }
             prop_assert_eq!(all.held(), plain.len() as u64);
             prop_assert!(all.held() <= most);
+            let unproven = plain.iter().filter(|(.., proven)| !proven).count() as u64;
+            prop_assert!(unproven <= most - most / 4);
             for holder in 0..6 {
                 prop_assert_eq!(all.held_by(&holder), count(&plain, holder));
             }

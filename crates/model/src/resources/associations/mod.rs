@@ -11,6 +11,9 @@
 //! (longest queue drop: Suter et al., INFOCOM 1998), if the newcomer is [`AssociationShare::proven`]. No such swap makes the division less even, so equal holders take
 //! nothing from each other. Otherwise one ends that was idle for [`RESTED`]: the newcomer's own, or, where the newcomer
 //! has none, one of the largest holder. A NAT drops such a mapping, too.
+//!
+//! One sender may forge as many holders as it likes. So those that are not proven leave a quarter of all to the others,
+//! and where all are held, one of theirs ends for a proven newcomer that has none.
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
@@ -32,6 +35,13 @@ pub struct AssociationShare {
     pub proven: bool,
 }
 
+impl AssociationShare {
+    /// The most associations that are not proven.
+    pub const fn unproven(self) -> u64 {
+        self.most - self.most / 4
+    }
+}
+
 /// Why a holder gets no association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAssociation {
@@ -39,6 +49,8 @@ pub enum NoAssociation {
     All,
     /// The holder has so many, its share.
     Share(u64),
+    /// Those that are not proven have so many, their part.
+    Unproven(u64),
 }
 
 /// An association's entry, until it has ended.
@@ -52,6 +64,7 @@ struct Association<H, T> {
     moved: Time,
     /// Of two that moved at one time, the lower did so before.
     turn: u64,
+    proven: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,10 +78,13 @@ struct Holder {
 /// proportional to the associations.
 #[derive(Debug, Clone)]
 pub struct Associations<H, T> {
-    associations: Slab<Association<H, T>, 1>,
+    associations: Slab<Association<H, T>, 2>,
     holders: BTreeMap<H, Holder>,
     /// The largest holder last; of equals, the one with the longest idle association.
     order: BTreeSet<(u64, Reverse<u64>, H)>,
+    /// Those that are not proven, the longest idle first.
+    unproven: List,
+    unproven_held: u64,
     turns: u64,
 }
 
@@ -85,6 +101,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
             associations: Slab::with_capacity(0),
             holders: BTreeMap::new(),
             order: BTreeSet::new(),
+            unproven: List::new(1),
+            unproven_held: 0,
             turns: 0,
         }
     }
@@ -101,22 +119,32 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     ) -> Result<AssociationId, NoAssociation> {
         let own = self.held_by(&holder);
         let (held, most) = (self.held(), share.most);
-        if own >= share.of_free.saturating_mul(most.saturating_sub(held)) {
+        let is_part_held = !share.proven && self.unproven_held >= share.unproven();
+        if is_part_held || own >= share.of_free.saturating_mul(most.saturating_sub(held)) {
             let excess = (held + 1).saturating_sub(most).max(1);
             for _ in 0..excess {
-                let victim = self.victim(now, share, &holder).filter(|_| most > 0);
-                let Some(victim) = victim else {
-                    return Err(match held >= most {
-                        true => NoAssociation::All,
-                        false => NoAssociation::Share(own),
+                let victim = match is_part_held {
+                    true => self.longest_idle_unproven().filter(|id| self.has_rested(now, *id)),
+                    false => self.victim(now, share, &holder),
+                };
+                let Some(victim) = victim.filter(|_| most > 0) else {
+                    return Err(match (held >= most, is_part_held) {
+                        (true, _) => NoAssociation::All,
+                        (false, true) => NoAssociation::Unproven(share.unproven()),
+                        (false, false) => NoAssociation::Share(own),
                     });
                 };
                 self.on_end(victim).into_iter().for_each(&mut end);
             }
         }
         let turn = self.turn();
-        let association = Association { holder: holder.clone(), who, moved: now, turn };
+        let proven = share.proven;
+        let association = Association { holder: holder.clone(), who, moved: now, turn, proven };
         let handle = self.associations.insert(association);
+        if !proven {
+            self.unproven_held += 1;
+            self.unproven.push_back(&mut self.associations, handle);
+        }
         self.change(&holder, |holder, associations| {
             holder.held += 1;
             holder.idle.push_back(associations, handle);
@@ -133,18 +161,35 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         if is_above && share.proven {
             return self.longest_idle(largest);
         }
+        if share.proven
+            && own == 0
+            && self.held() >= share.most
+            && let Some(id) = self.longest_idle_unproven()
+        {
+            return Some(id);
+        }
         let gives = if own > 0 { holder } else { largest };
-        self.longest_idle(gives).filter(|id| {
-            let association = self.associations.get(id.0);
-            association.is_some_and(|association| now.since(association.moved) >= RESTED)
-        })
+        self.longest_idle(gives).filter(|id| self.has_rested(now, *id))
+    }
+
+    fn has_rested(&self, now: Time, id: AssociationId) -> bool {
+        let association = self.associations.get(id.0);
+        association.is_some_and(|association| now.since(association.moved) >= RESTED)
+    }
+
+    fn longest_idle_unproven(&self) -> Option<AssociationId> {
+        self.unproven.head(&self.associations).map(AssociationId)
     }
 
     /// A datagram of it moved.
     pub fn on_moved(&mut self, now: Time, id: AssociationId) {
         let turn = self.turn();
         let Some(association) = self.associations.get(id.0) else { return };
-        let holder = association.holder.clone();
+        let (holder, proven) = (association.holder.clone(), association.proven);
+        if !proven {
+            self.unproven.unlink(&mut self.associations, id.0);
+            self.unproven.push_back(&mut self.associations, id.0);
+        }
         self.change(&holder, |holder, associations| {
             holder.idle.unlink(associations, id.0);
             if let Some(association) = associations.get_mut(id.0) {
@@ -156,7 +201,12 @@ impl<H: Ord + Clone, T> Associations<H, T> {
 
     /// It has ended; `None` where it ended before.
     pub fn on_end(&mut self, id: AssociationId) -> Option<T> {
-        let holder = self.associations.get(id.0)?.holder.clone();
+        let association = self.associations.get(id.0)?;
+        let (holder, proven) = (association.holder.clone(), association.proven);
+        if !proven {
+            self.unproven_held -= 1;
+            self.unproven.unlink(&mut self.associations, id.0);
+        }
         self.change(&holder, |holder, associations| {
             holder.idle.unlink(associations, id.0);
             holder.held -= 1;
@@ -190,10 +240,10 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     }
 
     /// Changes a holder and its place in the order.
-    fn change(&mut self, of: &H, work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 1>)) {
+    fn change(&mut self, of: &H, work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 2>)) {
         let new = Holder { held: 0, idle: List::new(0) };
         let holder = self.holders.entry(of.clone()).or_insert(new);
-        let key = |holder: &Holder, associations: &Slab<Association<H, T>, 1>| {
+        let key = |holder: &Holder, associations: &Slab<Association<H, T>, 2>| {
             let first = associations.get(holder.idle.head(associations)?)?;
             Some((holder.held, Reverse(first.turn), of.clone()))
         };

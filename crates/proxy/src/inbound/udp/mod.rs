@@ -272,6 +272,9 @@ const GAVE_WAY: &str =
 fn no_association(why: NoAssociation, most: u32) -> Failure {
     let text = match why {
         NoAssociation::All => format!("the limit of {most} associations is reached"),
+        NoAssociation::Unproven(part) => format!(
+            "clients of forwarded UDP hold {part} of {most} associations, their part; raise `associations` in [udp]"
+        ),
         NoAssociation::Share(own) => format!(
             "{own} of {most} associations are held from here, a share; end one, or raise `associations` in [udp]"
         ),
