@@ -188,7 +188,7 @@ static BUDGETS: &[Key<Draft>] = keys! { Draft, |draft| draft.budgets;
         "Size of each pipe; beyond /proc/sys/fs/pipe-max-size only when privileged.",
         "Kernel memory; counts against /proc/sys/fs/pipe-user-pages-soft.", "Very fast links.";
     memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(1 << 20)), None,
-        "User-space memory for buffered bytes, all connections together.",
+        "User-space memory for buffered bytes, all connections together. Those of one address have half of what is free, those of a peer eight ninths.",
         "At the limit, bytes wait in the kernel's buffers at the cost of an extra system call.", "Machines with very little or very much memory.";
     sessions = sessions: Kind::Size(Bytes::mib(1), Bytes::mib(1 << 20)), None,
         "User-space memory for unfinished and served heads, TLS sessions and HTTP/2, all connections together. TLS and HTTP/2 count with the most that they can hold.",

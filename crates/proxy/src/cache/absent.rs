@@ -2,7 +2,7 @@
 
 use crate::observe::status::CacheStatus;
 use crate::settings;
-use crate::transfer::budget::TransferBudget;
+use crate::transfer::budget::TransferShare;
 use crate::wire::http::body::Body;
 use crate::wire::http::head::{Field, Request, Response, Version};
 use ekiden_model::units::Bytes;
@@ -60,7 +60,7 @@ impl Cache {
         _: String,
         _: &Request,
         _: Body,
-        _: &Arc<TransferBudget>,
+        _: &TransferShare,
         _: impl Fn(&StoredResponse) -> bool,
     ) -> CacheLookup {
         match self.0 {}
@@ -100,11 +100,11 @@ impl Visit {
         match self.0 {}
     }
 
-    pub(crate) fn copy(&self, _: &Response, _: Body) -> Option<BodyCopy> {
+    pub(crate) fn copy(&self, _: &Response, _: Body, _: TransferShare) -> Option<BodyCopy> {
         match self.0 {}
     }
 
-    pub(crate) fn drop_older(&self) {
+    pub(crate) fn drop_older(&self, _: &Response) {
         match self.0 {}
     }
 
@@ -122,7 +122,7 @@ impl Visit {
 }
 
 impl BodyCopy {
-    pub(crate) fn push(&mut self, _: &Arc<TransferBudget>, _: &[u8]) {
+    pub(crate) fn push(&mut self, _: &[u8]) {
         match self.0 {}
     }
 }

@@ -1,9 +1,8 @@
 //! A copy of a body for the cache, made while the body passes.
 
-use crate::transfer::budget::{ReservedMemory, TransferBudget};
+use super::rules::Policy;
+use crate::transfer::budget::{ReservedMemory, TransferShare};
 use bytes::Bytes;
-use http_cache_semantics::CachePolicy;
-use std::sync::Arc;
 
 /// Memory is reserved in steps of this size.
 const STEP: usize = 64 * 1024;
@@ -12,7 +11,8 @@ const STEP: usize = 64 * 1024;
 /// it.
 #[derive(Debug)]
 pub(crate) struct BodyCopy {
-    policy: CachePolicy,
+    policy: Policy,
+    budget: TransferShare,
     most: u64,
     length: Option<u64>,
     bytes: Vec<u8>,
@@ -21,18 +21,23 @@ pub(crate) struct BodyCopy {
 }
 
 impl BodyCopy {
-    pub(super) const fn new(policy: CachePolicy, length: Option<u64>, most: u64) -> Self {
-        Self { policy, most, length, bytes: Vec::new(), reserved: Vec::new(), given_up: false }
+    pub(super) fn new(
+        policy: Policy,
+        budget: TransferShare,
+        (length, most): (Option<u64>, u64),
+    ) -> Self {
+        let (bytes, reserved) = (Vec::new(), Vec::new());
+        Self { policy, budget, most, length, bytes, reserved, given_up: false }
     }
 
-    pub(crate) fn push(&mut self, budget: &Arc<TransferBudget>, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.given_up {
             return;
         }
         let length = self.bytes.len() + bytes.len();
         let mut fits = length as u64 <= self.most;
         while fits && length > self.reserved.len() * STEP {
-            match budget.reserve(STEP) {
+            match self.budget.reserve(STEP) {
                 Some(more) => self.reserved.push(more),
                 None => fits = false,
             }
@@ -51,7 +56,7 @@ impl BodyCopy {
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(super) fn finish(self) -> Option<(CachePolicy, Bytes)> {
+    pub(super) fn finish(self) -> Option<(Policy, Bytes)> {
         (!self.given_up).then(|| (self.policy, Bytes::from(self.bytes.into_boxed_slice())))
     }
 }
@@ -60,14 +65,19 @@ impl BodyCopy {
 mod tests {
     use super::*;
     use crate::settings::{CopyMode, Settings};
+    use crate::transfer::budget::TransferBudget;
+    use std::sync::Arc;
 
     fn budget() -> Arc<TransferBudget> {
         TransferBudget::new(&Settings::default().budgets, CopyMode::Auto)
     }
 
-    fn copy(length: Option<u64>, most: u64) -> BodyCopy {
-        let policy = CachePolicy::new(&http::Request::new(()), &http::Response::new(()));
-        BodyCopy::new(policy, length, most)
+    fn copy(budget: &Arc<TransferBudget>, length: Option<u64>, most: u64) -> BodyCopy {
+        let policy = http_cache_semantics::CachePolicy::new(
+            &http::Request::new(()),
+            &http::Response::new(()),
+        );
+        BodyCopy::new(Policy { policy, beside: 0 }, budget.unshared(), (length, most))
     }
 
     #[test]
@@ -75,9 +85,9 @@ mod tests {
         let budget = budget();
         let part = [7; 10_000];
         for wanted in [Some(1_000_000), None] {
-            let mut copy = copy(wanted, 4 << 20);
+            let mut copy = copy(&budget, wanted, 4 << 20);
             for n in 1..=100 {
-                copy.push(&budget, &part);
+                copy.push(&part);
                 let (length, capacity) = (n * part.len(), copy.bytes.capacity());
                 match wanted {
                     Some(wanted) => assert_eq!(capacity as u64, wanted),
@@ -93,10 +103,10 @@ mod tests {
     #[test]
     fn copies_no_more_than_the_largest_body() {
         let budget = budget();
-        let mut copy = copy(None, 100_000);
-        copy.push(&budget, &[7; 100_000]);
+        let mut copy = copy(&budget, None, 100_000);
+        copy.push(&[7; 100_000]);
         assert_eq!(copy.bytes.capacity(), 100_000);
-        copy.push(&budget, &[7]);
+        copy.push(&[7]);
         assert!(copy.finish().is_none());
         assert_eq!(budget.status()[1].used, 0);
     }

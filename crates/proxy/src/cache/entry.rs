@@ -1,5 +1,6 @@
 //! Cache entries in memory and on disk.
 
+use super::rules::Policy;
 use crate::wire::http::fields::end_to_end;
 use crate::wire::http::head::{Field, Response, Version};
 use bytes::Bytes;
@@ -33,6 +34,9 @@ pub(super) struct VaryRule {
 pub(crate) struct StoredResponse {
     /// Its freshness, the requests it may answer, and its validation.
     pub(super) policy: CachePolicy,
+    /// Bytes that the policy keeps of the request.
+    #[serde(default)]
+    beside: usize,
     pub(crate) status: u16,
     pub(crate) reason: Vec<u8>,
     http10: bool,
@@ -46,7 +50,7 @@ pub(crate) struct StoredResponse {
 impl StoredResponse {
     /// A response with its whole body; `None` where its head cannot be forwarded.
     pub(super) fn new(
-        policy: CachePolicy,
+        Policy { policy, beside }: Policy,
         response: &Response,
         address: Option<IpAddr>,
         body: Bytes,
@@ -54,6 +58,7 @@ impl StoredResponse {
         let fields = end_to_end(&response.fields).ok()?.into_iter().filter(is_kept);
         Some(Self {
             policy,
+            beside,
             status: response.status,
             reason: response.reason.clone(),
             http10: response.version == Version::Http10,
@@ -77,6 +82,11 @@ impl StoredResponse {
             version: self.version(),
             fields,
         })
+    }
+
+    /// Its policy, for a response that is the same.
+    pub(super) fn same_policy(&self) -> Policy {
+        Policy { policy: self.policy.clone(), beside: self.beside }
     }
 
     pub(crate) const fn version(&self) -> Version {
@@ -107,11 +117,11 @@ fn is_of_body(field: &Field) -> bool {
 impl CacheEntry {
     pub(super) fn size(&self) -> usize {
         match self {
-            Self::Varies(varies) => 64 + varies.names.iter().map(String::len).sum::<usize>(),
+            Self::Varies(varies) => 64 + varies.names.iter().map(|n| n.len() + 48).sum::<usize>(),
             // the policy holds the fields a second time
             Self::Response(stored) => {
                 let fields = stored.fields.iter().map(|(n, v)| n.len() + v.len() + 64);
-                1024 + 2 * fields.sum::<usize>() + stored.body.len()
+                1024 + stored.beside + 2 * fields.sum::<usize>() + stored.body.len()
             }
         }
     }
@@ -195,7 +205,7 @@ mod tests {
         };
         let policy = CachePolicy::new(&http::Request::new(()), &http::Response::new(()));
         StoredResponse::new(
-            policy,
+            Policy { policy, beside: 0 },
             &response,
             Some([192, 0, 2, 1].into()),
             Bytes::from_static(b"body"),

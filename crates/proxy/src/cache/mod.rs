@@ -9,6 +9,7 @@
 
 mod changes;
 mod copy;
+mod directives;
 mod disk;
 mod entry;
 mod lost;
@@ -26,7 +27,7 @@ pub(crate) use visit::Visit;
 
 use crate::observe::status::CacheStatus;
 use crate::settings;
-use crate::transfer::budget::{ReservedMemory, TransferBudget};
+use crate::transfer::budget::{ReservedMemory, TransferShare};
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request};
@@ -189,7 +190,7 @@ impl Cache {
         url: String,
         request: &Request,
         body: Body,
-        budget: &Arc<TransferBudget>,
+        budget: &TransferShare,
         permitted: impl Fn(&StoredResponse) -> bool,
     ) -> CacheLookup {
         let key = format!("{scope}\n{url}");
@@ -262,7 +263,7 @@ impl Cache {
         &self,
         key: &str,
         request: &request::Parts,
-        budget: &Arc<TransferBudget>,
+        budget: &TransferShare,
     ) -> Result<Found, ForwardReason> {
         let first = self.get(key, budget).await.map_err(|NotNow| ForwardReason::Bypass)?;
         let Counted { entry, memory } = first.ok_or(ForwardReason::UriMiss)?;

@@ -4,7 +4,7 @@
 use super::Cache;
 use super::entry::CacheEntry;
 use crate::settings;
-use crate::transfer::budget::{ReservedMemory, TransferBudget};
+use crate::transfer::budget::{ReservedMemory, TransferShare};
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Bytes;
 use foyer::{HybridCache, Load};
@@ -131,7 +131,7 @@ impl Cache {
     pub(super) async fn get(
         &self,
         key: &str,
-        budget: &Arc<TransferBudget>,
+        budget: &TransferShare,
     ) -> Result<Option<Counted>, NotNow> {
         let Some(store) = self.store.get() else { return Ok(None) };
         if let Some(entry) = in_memory(store, key) {
@@ -156,7 +156,7 @@ impl Cache {
         &self,
         store: &HybridCache<String, CacheEntry>,
         key: &str,
-        budget: &Arc<TransferBudget>,
+        budget: &TransferShare,
     ) -> Result<Option<Counted>, NotNow> {
         let place = Arc::clone(&self.reads.places).acquire_owned().await;
         let place = place.map_err(|_| NotNow)?;
@@ -207,7 +207,7 @@ fn take_in(store: &HybridCache<String, CacheEntry>, key: &str, entry: CacheEntry
 }
 
 /// The body stays in memory while it is used, whatever the cache does meanwhile.
-fn counted(entry: CacheEntry, budget: &Arc<TransferBudget>) -> Result<Counted, NotNow> {
+fn counted(entry: CacheEntry, budget: &TransferShare) -> Result<Counted, NotNow> {
     let memory = budget.reserve(entry.body_size()).ok_or(NotNow)?;
     Ok(Counted { entry, memory })
 }

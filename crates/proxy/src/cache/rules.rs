@@ -1,6 +1,7 @@
 //! The caching rules (RFC 9111). Before `http-cache-semantics` computes freshness, this code joins
 //! repeated fields, normalizes dates and directives, and sets `Age` to the age on arrival (§4.2.3).
 
+use super::directives::directives;
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::{elements, end_to_end, has, values};
 use crate::wire::http::head::{Field, Request, Response};
@@ -19,6 +20,9 @@ const OLDEST: u64 = 1 << 31;
 const SET_BACK: Duration = Duration::from_secs(10);
 /// 2177 years: a response that is fresh for longer is fresh whatever the clock shows.
 const FOREVER: Duration = Duration::from_secs(1 << 36);
+
+/// Responses that vary by more fields are not kept: each request would be compared by all of them.
+const MOST_VARIED: usize = 32;
 
 /// A shared cache; `immutable` does not override `Expires`.
 const OPTIONS: CacheOptions = CacheOptions {
@@ -95,14 +99,13 @@ pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Par
     parts.headers = normalised(&end_to_end(&request.fields).ok()?)?;
     // the URL has the host
     parts.headers.remove(HOST);
-    // stale responses are never served: `max-stale` only permits them
-    if let Some(asked) = parts.headers.get(CACHE_CONTROL) {
-        let directives = asked.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        let left: Vec<&[u8]> = directives.filter(|d| !d.starts_with(b"max-stale")).collect();
-        let left = HeaderValue::from_bytes(&left.join(&b", "[..])).ok()?;
-        parts.headers.insert(CACHE_CONTROL, left);
-    }
     Some(parts)
+}
+
+/// Whether the client wants the answer not to be kept (RFC 9111 §5.2.1.5).
+pub(super) fn asks_no_store(request: &request::Parts) -> bool {
+    let said = request.headers.get(CACHE_CONTROL).map_or(&b""[..], |value| value.as_bytes());
+    said.split(|byte| *byte == b',').any(|one| one.trim_ascii() == b"no-store")
 }
 
 /// Keeps only the request fields that later requests are compared by.
@@ -155,6 +158,13 @@ fn normalised(fields: &[Field]) -> Option<HeaderMap> {
             value.make_ascii_lowercase();
             // a field with a non-ASCII byte would be ignored as a whole
             value.iter_mut().filter(|byte| !byte.is_ascii()).for_each(|byte| *byte = b'?');
+            if name == CACHE_CONTROL {
+                value = directives(&value);
+            } else if name == PRAGMA {
+                let says =
+                    value.split(|byte| *byte == b',').any(|one| one.trim_ascii() == b"no-cache");
+                value = if says { b"no-cache".into() } else { Vec::new() };
+            }
         } else if name == DATE || name == EXPIRES || name == LAST_MODIFIED {
             match one_form(&value) {
                 Some(date) => value = date,
@@ -174,14 +184,31 @@ fn one_form(value: &[u8]) -> Option<Vec<u8>> {
     Some(httpdate::fmt_http_date(date).into_bytes())
 }
 
-/// The request fields that a response varies by, in lower case, sorted, each once; `None` for `*`.
+/// The request fields that a response varies by, in lower case, sorted, each once; `None` for `*`, for what names no
+/// fields, and for too many.
 pub(super) fn varies_by(response: &Response) -> Option<Vec<String>> {
     let mut names: Vec<String> = elements(&response.fields, "vary")
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
         .collect();
     names.sort();
     names.dedup();
-    (!names.iter().any(|name| name == "*")).then_some(names)
+    let is_field = |name: &String| name != "*" && HeaderName::from_bytes(name.as_bytes()).is_ok();
+    (names.len() <= MOST_VARIED && names.iter().all(is_field)).then_some(names)
+}
+
+/// Bytes that a policy keeps of the request.
+fn kept_of(request: &request::Parts) -> usize {
+    let fields =
+        request.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 128);
+    // the library has the URI, and an entry its key
+    3 * (request.uri.path().len() + request.uri.query().map_or(0, str::len)) + fields.sum::<usize>()
+}
+
+/// A policy, and what it keeps of the request, in bytes.
+#[derive(Debug)]
+pub(super) struct Policy {
+    pub(super) policy: CachePolicy,
+    pub(super) beside: usize,
 }
 
 pub(super) fn policy(
@@ -189,7 +216,7 @@ pub(super) fn policy(
     response: &Response,
     asked: SystemTime,
     arrived: SystemTime,
-) -> Option<CachePolicy> {
+) -> Option<Policy> {
     let vary = varies_by(response)?;
     let set_cookie = values(&response.fields, "set-cookie").next().is_some();
     if set_cookie || response.status == 206 {
@@ -201,7 +228,8 @@ pub(super) fn policy(
     // a response that is neither fresh nor can be validated is useless
     let useful = policy.time_to_live(arrived) > Duration::ZERO
         || ["etag", "last-modified"].iter().any(|name| parts.headers.contains_key(*name));
-    (policy.is_storable() && useful).then_some(policy)
+    let beside = kept_of(&request);
+    (policy.is_storable() && useful).then_some(Policy { policy, beside })
 }
 
 /// At what time a cached response is judged when a client asks at `now`. One that arrived later, by a clock that was set
@@ -266,7 +294,7 @@ mod tests {
 
     fn fresh_for(head: &str) -> Option<u64> {
         let request = request_parts("http://a/", &request("")).unwrap();
-        let policy = policy(&request, &response(head), now(), now())?;
+        let policy = policy(&request, &response(head), now(), now())?.policy;
         Some(policy.time_to_live(now()).as_secs())
     }
 
@@ -319,6 +347,28 @@ mod tests {
     }
 
     #[test]
+    fn a_response_that_varies_by_very_much_is_not_kept() {
+        let many: Vec<String> = (0..=MOST_VARIED).map(|nth| format!("a{nth}")).collect();
+        for vary in [&*many.join(", "), "a b", "accept, \"x\"", "*"] {
+            let fields = vec![Field { name: "Vary".into(), value: vary.into() }];
+            assert_eq!(varies_by(&Response { fields, ..response("") }), None, "{vary}");
+        }
+    }
+
+    #[test]
+    fn a_policy_is_weighed_with_what_it_keeps_of_the_request() {
+        let name = "x".repeat(1_000);
+        let asked = request(&format!("Accept: {name}\r\nX-Other: {name}\r\n"));
+        let beside = |url: &str, head: &str| {
+            let parts = request_parts(url, &asked).unwrap();
+            policy(&parts, &response(head), now(), now()).unwrap().beside
+        };
+        assert!(beside("http://a/", "Cache-Control: max-age=9\r\n") < 200);
+        assert!(beside("http://a/", "Cache-Control: max-age=9\r\nVary: accept\r\n") > 1_000);
+        assert!(beside(&format!("http://a/?{name}"), "ETag: \"a\"\r\n") > 3_000);
+    }
+
+    #[test]
     fn bypasses_uncacheable_requests() {
         assert_eq!(concerns(&request(""), Body::None), Ok(()));
         let mut post = request("");
@@ -368,7 +418,7 @@ mod tests {
             let mut request = request("");
             request.fields.extend(asks.iter().map(|(nth, value)| field(ASKED[*nth], value)));
             let Some(parts) = request_parts("http://a/", &request) else { return Ok(()) };
-            if let Some(policy) = policy(&parts, &response, now(), now()) {
+            if let Some(Policy { policy, .. }) = policy(&parts, &response, now(), now()) {
                 let then = now() + Duration::from_secs(later);
                 let _ = policy.before_request(&parts, then);
                 let _ = (policy.age(then), policy.time_to_live(then));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::settings::{Budgets, CopyMode};
+use crate::transfer::budget::TransferBudget;
 use crate::wire::http::head::{Limits, read_request, read_response};
 use std::path::Path;
 
@@ -31,7 +32,8 @@ impl Cache {
     }
 
     async fn look(self: &Arc<Self>, url: &str, budget: &Arc<TransferBudget>) -> CacheLookup {
-        self.consult("direct", url.to_owned(), &request(url), Body::None, budget, |_| true).await
+        let share = budget.unshared();
+        self.consult("direct", url.to_owned(), &request(url), Body::None, &share, |_| true).await
     }
 }
 

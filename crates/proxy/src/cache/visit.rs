@@ -5,6 +5,7 @@ use super::copy::BodyCopy;
 use super::entry::{CacheEntry, StoredResponse, VaryRule};
 use super::rules::{self, ForwardReason};
 use super::{Cache, CacheHit, Found};
+use crate::transfer::budget::TransferShare;
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request, Response};
@@ -49,7 +50,12 @@ impl Visit {
     }
 
     /// A copy for the body of a cacheable response.
-    pub(crate) fn copy(&self, response: &Response, body: Body) -> Option<BodyCopy> {
+    pub(crate) fn copy(
+        &self,
+        response: &Response,
+        body: Body,
+        memory: TransferShare,
+    ) -> Option<BodyCopy> {
         let request = self.request.as_ref()?;
         let length = match body {
             Body::None => Some(0),
@@ -62,19 +68,24 @@ impl Visit {
             return None;
         }
         let policy = rules::policy(request, response, self.asked, SystemTime::now())?;
-        Some(BodyCopy::new(policy, length, self.cache.largest()))
+        Some(BodyCopy::new(policy, memory, (length, self.cache.largest())))
     }
 
-    /// Removes the cached response that a newer, uncacheable response replaces.
-    pub(crate) fn drop_older(&self) {
-        if let Some(stale) = &self.stale {
+    /// Removes the cached response that a newer response replaces, which its server does not let be cached. An error of
+    /// the server replaces nothing, and what a client asks takes nothing from others: an answer without a body, or one
+    /// that is not to be kept.
+    pub(crate) fn drop_older(&self, response: &Response) {
+        if let (Some(stale), Some(request)) = (&self.stale, &self.request)
+            && response.status < 500
+            && !rules::asks_no_store(request)
+        {
             self.cache.remove(&stale.key);
         }
     }
 
     pub(crate) fn keep(&self, response: &Response, copy: BodyCopy, from: Option<IpAddr>) {
         let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
-        let Some((policy, body)) = copy.finish() else { return self.drop_older() };
+        let Some((policy, body)) = copy.finish() else { return self.drop_older(response) };
         let Some(names) = rules::varies_by(response) else { return };
         let Some(stored) = StoredResponse::new(policy, response, from, body) else { return };
         let entry = CacheEntry::Response(Arc::new(stored));
@@ -123,12 +134,12 @@ impl Visit {
         self.cache.counts.validated.fetch_add(1, Relaxed);
         let policy = rules::policy(parts, &head, self.asked, now);
         let keep = policy.is_some() && shared;
-        let policy = policy.unwrap_or_else(|| stored.policy.clone());
+        let policy = policy.unwrap_or_else(|| stored.same_policy());
         let fresh = StoredResponse::new(policy, &head, stored.address, stored.body.clone())?;
         let fresh = Arc::new(fresh);
         let entry = CacheEntry::Response(Arc::clone(&fresh));
         let kept = keep && self.watch.unless_changed(|| put(store, key, entry)).is_some();
-        if !kept {
+        if !kept && !rules::asks_no_store(parts) {
             // valid for this request, but not cacheable any more
             self.cache.remove(key);
         }

@@ -108,7 +108,7 @@ struct State {
     admission: Admission<AcceptedClient, Source>,
     sources: Sources<Arc<Place>>,
     /// What the connections of a source hold of the memory, while there are any.
-    memory_by_source: HashMap<Source, Arc<AtomicU64>>,
+    memory_by_source: HashMap<Source, Arc<place::SourceMemory>>,
     /// How many of them were in use when that was last looked at.
     memory_kept: usize,
     /// When the memory of silent connections was added up, and the sum.

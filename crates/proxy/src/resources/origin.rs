@@ -30,6 +30,8 @@ pub(crate) struct Origin {
     pub(crate) route: Arc<Route>,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) through: Arc<[String]>,
+    /// The other end of the connection.
+    pub(crate) peer: IpAddr,
     pub(crate) reused: bool,
     pub(crate) idle_since: Time,
     /// For how many seconds the server keeps it open from then on, where it says so.
@@ -54,9 +56,10 @@ impl Origin {
         &self.incoming.stream
     }
 
+    /// The server's address; `None` where a proxy or a peer connected to it. The socket does not know it any more once it
+    /// was reset.
     pub(crate) fn address(&self) -> Option<IpAddr> {
-        let direct = self.through.is_empty();
-        direct.then(|| self.incoming.stream.peer_addr().ok()).flatten().map(|peer| peer.ip())
+        self.through.is_empty().then_some(self.peer)
     }
 
     /// For how much longer it may be kept, of `limit` since it became idle.

@@ -16,6 +16,15 @@ const TRIES: usize = 8;
 /// How often the memory of silent connections is added up, while it is short.
 const LOOKED: Span = Span::from_millis(100);
 
+/// What all connections of a source hold, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct SourceMemory {
+    /// Of `budgets.sessions`.
+    sessions: AtomicU64,
+    /// Of `budgets.memory`.
+    transit: Arc<AtomicU64>,
+}
+
 /// One client's connection, with all that is within its TLS.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
@@ -29,7 +38,7 @@ pub(crate) struct Place {
     /// Bytes of the budget.
     held: AtomicU64,
     /// The same of all connections of its source.
-    held_by_source: Arc<AtomicU64>,
+    held_by_source: Arc<SourceMemory>,
     /// For a connection to a server: what is left to newcomers is not for it.
     pub(super) apart: bool,
 }
@@ -50,17 +59,17 @@ impl Place {
     }
 
     pub(super) fn held_by_source(&self) -> u64 {
-        self.held_by_source.load(SeqCst)
+        self.held_by_source.sessions.load(SeqCst)
     }
 
     pub(super) fn take(&self, bytes: u64) {
         self.held.fetch_add(bytes, SeqCst);
-        self.held_by_source.fetch_add(bytes, SeqCst);
+        self.held_by_source.sessions.fetch_add(bytes, SeqCst);
     }
 
     pub(super) fn give(&self, bytes: u64) {
         self.held.fetch_sub(bytes, SeqCst);
-        self.held_by_source.fetch_sub(bytes, SeqCst);
+        self.held_by_source.sessions.fetch_sub(bytes, SeqCst);
     }
 }
 
@@ -101,6 +110,11 @@ impl AdmissionPermit {
             busy: AtomicBool::new(false),
             logged_in: AtomicBool::new(false),
         }
+    }
+
+    /// What its source holds of bytes in transit.
+    pub(crate) fn in_transit(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.place.held_by_source.transit)
     }
 
     pub(crate) fn assign_to(&self, entry: &Arc<ConnectionEntry>) {
@@ -262,8 +276,8 @@ impl State {
         self.settings.connections.saturating_sub(others)
     }
 
-    /// What the connections of a source hold, as one number.
-    fn memory_of(&mut self, source: Source) -> Arc<AtomicU64> {
+    /// What the connections of a source hold.
+    fn memory_of(&mut self, source: Source) -> Arc<SourceMemory> {
         let held = Arc::clone(self.memory_by_source.entry(source).or_default());
         // now and then: those of which no connection is left
         if self.memory_by_source.len() > 2 * self.memory_kept {

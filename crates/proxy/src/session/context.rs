@@ -14,6 +14,7 @@ use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
 use crate::resources::{ManagedLeg, Resources};
+use crate::transfer::budget::TransferShare;
 use crate::transfer::buffered::{close_gently, write_all};
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::outcome::Outcomes;
@@ -27,6 +28,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// How many times what is free of the memory for bytes in transit a peer may have: it speaks for all clients behind it.
+const PEER_OF_FREE: u64 = 8;
 
 pub(crate) struct OpenedRoute {
     pub(crate) connection: UpstreamConnection,
@@ -55,6 +59,12 @@ impl Session {
             None => decider.named(to).is_ok(),
             Some(address) => decider.unresolved(to).is_ok() && decider.address(to, address).is_ok(),
         }
+    }
+
+    /// Memory for bytes in transit, of which its address or peer has a share.
+    pub(crate) fn transfer(&self) -> TransferShare {
+        let of_free = if self.arrival.is_some() { PEER_OF_FREE } else { 1 };
+        TransferShare::new(&self.config.shared.transfer, self.permit.in_transit(), of_free)
     }
 
     /// As whom names are asked for this client.

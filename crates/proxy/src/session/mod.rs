@@ -110,8 +110,10 @@ impl Session {
             self.refuse_by_rule(&denied).await;
             return Admission::Refused;
         }
-        // a client that may still log in takes a slot when its account is known
-        let known = self.config.directory.is_none() || self.registration.entry.account().is_some();
+        // a client that may still log in takes a slot when its account is known; a peer's flow cannot
+        let known = self.config.directory.is_none()
+            || self.registration.entry.account().is_some()
+            || self.arrival.is_some();
         if known && let Err(not) = self.join_account() {
             // others do not speak with this relay
             let own_client = self.arrival.is_none() && self.directed.is_none();
@@ -217,7 +219,7 @@ impl Session {
         let OpenTunnel { upstream, managed: _managed, early_up, early_down, limits, .. } = tunnel;
         let (mut entry, answer) = (tunnel.entry, tunnel.answer);
         let client = self.client.clone();
-        let budget = &self.config.shared.transfer;
+        let budget = &self.transfer();
         let (registration, share) = (&self.registration, self.share());
         let early = [early_up, early_down];
         // a peer reports only of what goes through its tunnel

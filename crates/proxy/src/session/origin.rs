@@ -25,6 +25,7 @@ impl Session {
             route,
             leg: connection.leg,
             through: connection.through,
+            peer: connection.peer.ip(),
             reused: false,
             idle_since: clock::now(),
             kept_for: None,
@@ -65,8 +66,6 @@ impl Session {
 
     /// Whether the rules let this client use the connection; a new connection is judged the same way.
     fn may_use(&self, origin: &Origin, to: &Destination) -> bool {
-        // a closed connection has no address
-        let closed = origin.through.is_empty() && origin.address().is_none();
-        !closed && self.may_reach(to, origin.address())
+        self.may_reach(to, origin.address())
     }
 }

@@ -3,13 +3,12 @@
 //! What the stream does not take at once waits here, within a bound that counts in the memory of bytes in transit.
 //! Messages beyond it are the caller's to drop. A message whose first bytes left is never dropped.
 
-use crate::transfer::budget::{ReservedMemory, TransferBudget};
+use crate::transfer::budget::{ReservedMemory, TransferShare};
 use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 
 /// The most that waits for one reader, in bytes: two of the largest datagrams, or some 90 of a usual path's size.
 pub(crate) const MOST: usize = 136 * 1024;
@@ -19,7 +18,7 @@ const BESIDE: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    budget: Arc<TransferBudget>,
+    budget: TransferShare,
     messages: VecDeque<Waiting>,
     /// Bytes of all messages that wait, with what they take beside.
     bytes: usize,
@@ -43,7 +42,7 @@ struct Waiting {
 }
 
 impl Backlog {
-    pub(crate) const fn new(budget: Arc<TransferBudget>) -> Self {
+    pub(crate) const fn new(budget: TransferShare) -> Self {
         Self { budget, messages: VecDeque::new(), bytes: 0, unflushed: false }
     }
 
@@ -122,13 +121,15 @@ fn write(to: &End, bytes: &[u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
     use crate::settings::{Budgets, CopyMode};
+    use crate::transfer::budget::TransferBudget;
     use crate::transfer::pipe::Pipe;
     use ekiden_model::units::Bytes;
+    use std::sync::Arc;
     use std::time::Duration;
 
     fn backlog(memory: Bytes) -> (Backlog, Arc<TransferBudget>) {
         let budget = TransferBudget::new(&Budgets { memory, ..Budgets::default() }, CopyMode::Auto);
-        (Backlog::new(Arc::clone(&budget)), budget)
+        (Backlog::new(budget.unshared()), budget)
     }
 
     /// Messages until one has no room; how many there were.

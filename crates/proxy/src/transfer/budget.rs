@@ -39,10 +39,9 @@ impl TransferBudget {
         })
     }
 
-    /// Reserves memory for `n` bytes, or fails at once: a holder may keep its memory for hours.
-    pub(crate) fn reserve(self: &Arc<Self>, n: usize) -> Option<ReservedMemory> {
-        let bytes = n as u64;
-        self.memory.take(bytes).then(|| ReservedMemory { budget: Arc::clone(self), bytes })
+    /// All of it.
+    pub(crate) fn unshared(self: &Arc<Self>) -> TransferShare {
+        TransferShare::new(self, Arc::default(), u64::MAX)
     }
 
     /// Pipes, then memory.
@@ -65,10 +64,44 @@ impl TransferBudget {
     }
 }
 
+/// The budget for all connections of one source.
+#[derive(Debug, Clone)]
+pub(crate) struct TransferShare {
+    all: Arc<TransferBudget>,
+    /// What its connections hold, in bytes.
+    own: Arc<AtomicU64>,
+    of_free: u64,
+}
+
+impl TransferShare {
+    /// `of_free`: it takes more while it has less than so many times what is free (dynamic thresholds: Choudhury and Hahne,
+    /// IEEE/ACM ToN 6(2), 1998). So with 1 it leaves half to those that come later.
+    pub(crate) fn new(all: &Arc<TransferBudget>, own: Arc<AtomicU64>, of_free: u64) -> Self {
+        Self { all: Arc::clone(all), own, of_free }
+    }
+
+    /// Of which it is a share.
+    pub(crate) fn all(&self) -> &TransferBudget {
+        &self.all
+    }
+
+    /// Reserves memory for `n` bytes, or fails at once: a holder may keep its memory for hours.
+    pub(crate) fn reserve(&self, n: usize) -> Option<ReservedMemory> {
+        let (bytes, memory) = (n as u64, &self.all.memory);
+        let own = self.own.load(Ordering::Relaxed).saturating_add(bytes);
+        if own > memory.left().saturating_mul(self.of_free) || !memory.take(bytes) {
+            return None;
+        }
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        Some(ReservedMemory { budget: Arc::clone(&self.all), own: Arc::clone(&self.own), bytes })
+    }
+}
+
 /// Memory from the budget; the drop returns it.
 #[derive(Debug)]
 pub(crate) struct ReservedMemory {
     budget: Arc<TransferBudget>,
+    own: Arc<AtomicU64>,
     bytes: u64,
 }
 
@@ -76,13 +109,46 @@ impl ReservedMemory {
     /// Returns all but `n` bytes.
     pub(crate) fn shrink_to(&mut self, n: usize) {
         let kept = self.bytes.min(n as u64);
-        self.budget.memory.give(self.bytes - kept);
+        self.give(self.bytes - kept);
         self.bytes = kept;
+    }
+
+    fn give(&self, bytes: u64) {
+        self.budget.memory.give(bytes);
+        self.own.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for ReservedMemory {
     fn drop(&mut self) {
-        self.budget.memory.give(self.bytes);
+        self.give(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_model::units::Bytes;
+
+    #[test]
+    fn a_source_leaves_as_much_as_it_has() {
+        let budgets = Budgets { memory: Bytes::mib(12), ..Budgets::default() };
+        let budget = TransferBudget::new(&budgets, CopyMode::Auto);
+        let share = |of_free| TransferShare::new(&budget, Arc::default(), of_free);
+        let fill = |share: &TransferShare| {
+            std::iter::from_fn(|| share.reserve(1 << 20)).collect::<Vec<_>>()
+        };
+        let (one, two, peer) = (share(1), share(1), share(8));
+        let mut first = fill(&one);
+        assert_eq!((first.len(), fill(&one).len()), (6, 0), "on each of its connections");
+        let second = fill(&two);
+        assert_eq!(second.len(), 3);
+        assert_eq!(fill(&peer).len(), 2);
+        drop(second);
+        first[0].shrink_to(0);
+        assert_eq!(one.own.load(Ordering::Relaxed), 5 << 20);
+        drop(first);
+        assert_eq!(fill(&peer).len(), 10);
+        assert_eq!(budget.status()[1].used, 0);
     }
 }

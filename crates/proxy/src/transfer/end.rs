@@ -80,10 +80,6 @@ impl End {
         self.own_socket()?.local_addr()
     }
 
-    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.own_socket()?.peer_addr()
-    }
-
     /// Waits for the first bytes and leaves them there. Flows are not asked.
     pub(crate) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {

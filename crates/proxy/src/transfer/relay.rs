@@ -10,7 +10,7 @@
 
 use crate::observe::registry::{ConnectionState, Registration};
 use crate::policy::quota::{AccountConnection, Meter};
-use crate::transfer::budget::TransferBudget;
+use crate::transfer::budget::TransferShare;
 use crate::transfer::end::End;
 use crate::transfer::pump::{MovedBytes, Pump, PumpError};
 use ekiden_linux::host::clock;
@@ -59,12 +59,12 @@ pub(crate) async fn relay(
     limits: Limits,
     registration: &Registration,
     member: Option<&Arc<AccountConnection>>,
-    budget: &Arc<TransferBudget>,
+    budget: &TransferShare,
 ) -> RelayEnd {
     registration.set_state(ConnectionState::Relaying);
     let pump = |from: &End, to: &End, early, direction| {
         let meter = Meter::new(member, direction);
-        Pump::new(from.clone(), to.clone(), early, None, meter, Arc::clone(budget))
+        Pump::new(from.clone(), to.clone(), early, None, meter, budget.clone())
     };
     let up = pump(&client, &upstream, early_up, quota::Direction::Up);
     let down = pump(&upstream, &client, early_down, quota::Direction::Down);

@@ -30,7 +30,7 @@ pub(super) async fn consult(
     let permitted = |stored: &crate::cache::StoredResponse| {
         session.may_reach(&plan.destination, stored.address)
     };
-    let budget = &session.config.shared.transfer;
+    let budget = &session.transfer();
     Box::pin(cache.consult(scope, url, &plan.request, body, budget, permitted)).await
 }
 

@@ -72,11 +72,11 @@ pub(super) async fn final_response(
     }
     // on a connection that a user authenticated, the answer may be for that user alone
     let shared = plan.visit.as_ref().filter(|_| !origin.own);
-    let mut copy = shared.and_then(|visit| visit.copy(response, body));
+    let mut copy = shared.and_then(|visit| visit.copy(response, body, session.transfer()));
     if let (Some(visit), None) = (&plan.visit, &copy)
         && response.status != 304
     {
-        visit.drop_older();
+        visit.drop_older(response);
     }
     let connection = cached::connection(keep_client, plan.request.version);
     // a chunked body may still turn out to be too large

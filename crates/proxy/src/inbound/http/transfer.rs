@@ -17,7 +17,6 @@ use ekiden_linux::host::clock;
 use ekiden_model::resources::quota::Direction;
 use std::future::poll_fn;
 use std::io;
-use std::sync::Arc;
 
 pub(super) enum UploadError {
     Client(io::Error),
@@ -44,7 +43,7 @@ pub(super) async fn upload(
                 early,
                 Some(left),
                 Meter::new(session.share().as_ref(), Direction::Up),
-                Arc::clone(&session.config.shared.transfer),
+                session.transfer(),
             );
             move_all(session, pump, true, None).await.map_err(|broken| match broken {
                 PumpError::Source(error) => UploadError::Client(error),
@@ -172,7 +171,7 @@ pub(super) async fn pump_down(
     let (from, to) = (origin.stream.clone(), session.client.clone());
     let meter = Meter::new(session.share().as_ref(), Direction::Down);
     let held = (!early.is_empty()).then_some((held, early.len() as u64));
-    let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.config.shared.transfer));
+    let pump = Pump::new(from, to, early, left, meter, session.transfer());
     move_all(session, pump, false, held).await.map_err(|broken| match broken {
         PumpError::Source(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
             Broken::by_relay(error)
@@ -198,7 +197,7 @@ pub(super) async fn copied_down(
         let bytes = origin.take_first(left);
         left -= bytes.len() as u64;
         down(session, &bytes, bytes.len(), bytes.len()).await?;
-        copy.push(&session.config.shared.transfer, &bytes);
+        copy.push(&bytes);
     }
     Ok(())
 }
@@ -263,7 +262,7 @@ pub(super) async fn chunks_down(
             plain
                 .read(&origin.bytes()[..used], &mut bytes)
                 .map_err(|bad| Broken::by_destination(bad.to_string()))?;
-            copy.push(&session.config.shared.transfer, &bytes);
+            copy.push(&bytes);
         }
         origin.consume(used);
         let trailing = trailers.count(session, chunked.memory() + plain.memory());

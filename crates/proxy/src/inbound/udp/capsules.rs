@@ -88,7 +88,7 @@ impl<'a> CapsuleFlow<'a> {
         entry.through = way.settled_hop().map(|hop| hop.name.clone()).into_iter().collect();
         session.registration.set_upstream_leg(entry.through.clone(), None);
         session.registration.set_route(&route.why);
-        let backlog = Backlog::new(session.config.shared.transfer.clone());
+        let backlog = Backlog::new(session.transfer());
         let (reader, partial) = (CapsuleReader::default(), None);
         let around = 0;
         Ok(Self { session, to, way, reader, partial, around, backlog, tally, _place: place })
@@ -185,7 +185,7 @@ impl<'a> CapsuleFlow<'a> {
         // apart, because its payloads are sent
         let mut reader = std::mem::take(&mut self.reader);
         let session = self.session;
-        let budget = &session.config.shared.transfer;
+        let budget = session.transfer();
         let end = loop {
             let partial = &mut self.partial;
             let hold = |length| {

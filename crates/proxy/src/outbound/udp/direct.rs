@@ -186,7 +186,7 @@ impl DirectSockets {
         let exhausted = |why: &str| {
             DatagramError::undelivered(FailureKind::Exhausted, format!("{name}: {why}"))
         };
-        let memory = self.config.shared.transfer.reserve(payload.len());
+        let memory = self.config.shared.transfer.unshared().reserve(payload.len());
         let memory = memory.ok_or_else(|| exhausted("no memory for datagrams that wait for it"))?;
         let asker = self.client.asker();
         let waiting = self.lookups.begin(&self.config, name, asker);

@@ -6,7 +6,7 @@
 mod copy;
 
 use crate::policy::quota::Meter;
-use crate::transfer::budget::{ReservedMemory, TransferBudget};
+use crate::transfer::budget::{ReservedMemory, TransferShare};
 use crate::transfer::end::End;
 use crate::transfer::scratch::SCRATCH;
 use crate::transfer::transient::is_transient;
@@ -67,7 +67,7 @@ pub(crate) struct Pump {
     meter: Meter,
     /// Of the early bytes, those that the meter has not granted yet.
     unmetered: usize,
-    budget: Arc<TransferBudget>,
+    budget: TransferShare,
 }
 
 impl Pump {
@@ -78,7 +78,7 @@ impl Pump {
         early: Vec<u8>,
         left: Option<u64>,
         meter: Meter,
-        budget: Arc<TransferBudget>,
+        budget: TransferShare,
     ) -> Self {
         let unmetered = if meter.is_on() { early.len() } else { 0 };
         let held = match early.is_empty() {
@@ -86,7 +86,7 @@ impl Pump {
             // they are in memory already, so they are kept even if the budget is spent
             false => HeldBytes::Bytes { _memory: budget.reserve(early.len()), bytes: early, at: 0 },
         };
-        let copy_selector = budget.copy_selector();
+        let copy_selector = budget.all().copy_selector();
         let ended = left == Some(0);
         Self {
             from,
@@ -227,7 +227,7 @@ impl Pump {
                 let want = self.most(if method == CopyMethod::Copy {
                     SCRATCH
                 } else {
-                    self.budget.pipe_size
+                    self.budget.all().pipe_size
                 });
                 ready!(self.poll_grant(cx, want.min(room)))?
             }
@@ -278,7 +278,7 @@ impl Pump {
     fn take_pipe(&mut self) -> Option<Pipe> {
         match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
             HeldBytes::Pipe(pipe) => Some(pipe),
-            _ => self.budget.pipes.take(),
+            _ => self.budget.all().pipes.take(),
         }
     }
 

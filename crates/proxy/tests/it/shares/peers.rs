@@ -1,9 +1,11 @@
 //! What one peer may take of a relay beside clients and other peers. The peers are tunnels of this process, whose flows
 //! the tests open one by one.
 use super::{OTHER, PLACES, is_served, places};
+use crate::accounts::Book;
 use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay};
 use ekiden_model::units::{Rate, Span};
+use ekiden_proxy::policy::accounts::Directory;
 use ekiden_proxy::settings::{Account, Limits as AccountLimits, Settings};
 use ekiden_tunnel::core::{Limits, Terms};
 use ekiden_tunnel::driver::{self, Flow, Peers, TransportMode};
@@ -11,6 +13,7 @@ use ekiden_tunnel::frame::reason::Reason;
 use ekiden_tunnel::frame::{Carries, Host, Opening, Target};
 use ekiden_tunnel::trust::{self, PeerKind, Store, Token};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
@@ -28,6 +31,14 @@ struct Joined {
 
 impl Joined {
     fn new(names: &[&str], edit: impl FnOnce(&mut Settings)) -> Self {
+        Self::of(None, names, edit)
+    }
+
+    fn of(
+        directory: Option<Arc<dyn Directory>>,
+        names: &[&str],
+        edit: impl FnOnce(&mut Settings),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = |name: &str| Store::new(folder.path().join(name));
         let far = store("far itself");
@@ -49,7 +60,7 @@ impl Joined {
                 Token { address, fingerprint, secret, send: rate, receive: rate, made: None };
             store(&name).add(token.peer("far".to_owned())).unwrap();
         }
-        let relay = Relay::with(|settings| {
+        let relay = Relay::of(directory, |settings| {
             settings.tunnel.state = Some(far.directory().to_owned());
             settings.tunnel.listen = vec![address];
             edit(settings);
@@ -237,7 +248,14 @@ fn a_peer_measures_a_few_times_at_once() {
 
 #[test]
 fn measurements_of_a_peer_count_against_the_account_behind_it() {
-    let joined = Joined::new(&["one"], |settings| {
+    // with accounts in a database, to none of which it belongs, too
+    for directory in [None, Some(Arc::new(Book::default()) as Arc<dyn Directory>)] {
+        measurements_count(directory);
+    }
+}
+
+fn measurements_count(directory: Option<Arc<dyn Directory>>) {
+    let joined = Joined::of(directory, &["one"], |settings| {
         settings.sharing.list = vec![Account {
             name: "home".to_owned(),
             addresses: vec![],

@@ -130,3 +130,22 @@ fn changes_at_one_origin_keep_nothing_of_another_from_being_stored() {
     assert_eq!(got(slow).body, "kept");
     assert!(got(get(&relay, &origin, "/a", "")).is_hit());
 }
+
+#[test]
+fn what_one_client_wants_takes_nothing_from_others() {
+    let (relay, origin) = (relay(), Origin::new());
+    let kept = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", kept, "body"));
+    let newer = answer("200 OK", kept, "newer");
+    let wants = "Cache-Control: no-cache, no-store\r\n";
+    for (method, wants, said) in [
+        ("HEAD", "Cache-Control: no-cache\r\n", answer("200 OK", "ETag: \"b\"\r\n", "")),
+        ("GET", "Cache-Control: no-cache\r\n", answer("500 No", "", "sorry")),
+        ("GET", wants, answer("304 Not Modified", kept, "")),
+        ("GET", wants, newer),
+    ] {
+        through(&relay, &origin, method, "/a", wants, &said);
+        let again = got(get(&relay, &origin, "/a", ""));
+        assert!(again.is_hit() && again.body == "body", "{method} {said}: {}", again.head);
+    }
+}

@@ -1,7 +1,7 @@
 //! What is stored: whole bodies, within limits, counted, hidden from clients that rules deny, kept on disk.
 
 use super::{answer, ask, get, got, relay, relay_of, relay_with, through};
-use crate::common::wire::{Origin, Relay, Wire, field, request};
+use crate::common::wire::{Origin, Relay, field, request};
 use ekiden_model::units::Bytes;
 
 #[test]
@@ -140,23 +140,27 @@ fn hides_cached_responses_from_clients_that_the_rules_deny() {
             vec![rule("127.0.0.2/32", &["127.0.0.0/8"], false), rule("127.0.0.0/8", &[], true)];
     });
     let origin = Origin::new();
-    through(
-        &relay,
-        &origin,
-        "GET",
-        "/a",
-        "",
-        &answer("200 OK", "Cache-Control: max-age=60\r\n", "secret"),
-    );
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
-    socket.connect(&relay.address.into()).unwrap();
-    let mut other = Wire::new(socket.into());
-    other.send(request("GET", &origin, "/a", "Connection: close\r\n"));
-    let refused = got(other);
-    assert_eq!(refused.status(), "403", "{}", refused.head);
-    assert!(!refused.body.contains("secret"));
-    assert!(got(get(&relay, &origin, "/a", "")).is_hit());
+    let secret = answer("200 OK", "Cache-Control: max-age=60\r\n", "secret");
+    // a connection that was reset does not know where it led
+    for resets in [false, true] {
+        let path = if resets { "/resets" } else { "/ends" };
+        let client = get(&relay, &origin, path, "");
+        let mut server = origin.accept();
+        server.head();
+        server.send(&secret);
+        if resets {
+            server.reset();
+        } else {
+            drop(server);
+        }
+        assert_eq!(got(client).body, "secret");
+        let mut other = relay.client_at([127, 0, 0, 2]);
+        other.send(request("GET", &origin, path, "Connection: close\r\n"));
+        let refused = got(other);
+        assert_eq!(refused.status(), "403", "{}", refused.head);
+        assert!(!refused.body.contains("secret"));
+        assert!(got(get(&relay, &origin, path, "")).is_hit());
+    }
 }
 
 /// After the handshake, requests carry no credentials, and answers are for that user.
