@@ -214,8 +214,10 @@ async fn begin(
 ) -> Result<BufferedStream, Failure> {
     let Some(client) = &hop.tls else { return Ok(incoming) };
     let network = network.filter(|_| tls.is_none());
+    let waiting = Waiting { hop, since: clock::now() };
     // boxed, because it is large and most upstreams have none
     let secured = Box::pin(secure(config, hop, client, incoming, network)).await;
+    std::mem::forget(waiting);
     let (incoming, by) = secured.inspect_err(|failure| hop.on_failure(failure))?;
     tls.get_or_insert(by);
     Ok(incoming)

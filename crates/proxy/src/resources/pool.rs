@@ -95,6 +95,10 @@ impl Resources {
     /// Parks a client until its next request.
     pub(crate) fn park(self: &Arc<Self>, entry: &Arc<ConnectionEntry>, permit: &AdmissionPermit) {
         self.change(|state, deferred| {
+            // its place is gone, and must not be given back again
+            if entry.evicted.load(Relaxed) {
+                return;
+            }
             permit.be_silent(state);
             permit.place.on_idle(entry);
             let leg = entry.legs[0].load(Relaxed);
@@ -118,10 +122,12 @@ impl Resources {
         true
     }
 
-    /// Pools a connection for the next request, or closes it where the pool is full.
+    /// Pools a connection for the next request. Where the pool is full the oldest leaves it, or one client's connections to
+    /// many servers would keep out those of all others.
     pub(crate) fn put_idle(self: &Arc<Self>, origin: IdleOrigin, key: PoolKey) {
         self.change(|state, deferred| {
-            deferred.dropped.extend(self.put(state, origin, key));
+            let rest = self.put(state, deferred, origin, key);
+            deferred.dropped.extend(rest);
             state.serve(deferred);
         });
     }
@@ -130,23 +136,23 @@ impl Resources {
     fn put(
         self: &Arc<Self>,
         state: &mut State,
+        deferred: &mut Deferred,
         origin: IdleOrigin,
         key: PoolKey,
     ) -> Option<IdleOrigin> {
         let limits = state.settings.pool;
         let of_key = state.pooled.get(&key).copied().unwrap_or(0);
-        let total = state.watchers.len() as u64;
         let left = origin.left(limits.idle);
-        if left.as_nanos() == 0
-            || of_key >= limits.per_destination
-            || total >= u64::from(limits.connections)
-        {
+        if left.as_nanos() == 0 || of_key >= limits.per_destination || limits.connections == 0 {
             return Some(origin);
         }
         state.level();
         // nothing is evicted for a pooled connection
         if state.pressure.low() {
             return Some(origin);
+        }
+        while state.watchers.len() as u64 >= u64::from(limits.connections) {
+            state.drop_oldest(deferred);
         }
         let (stream, leg) = (origin.stream().clone(), origin.managed.id);
         let number = state.number();
@@ -311,6 +317,19 @@ impl State {
     pub(super) fn unpark(&mut self, id: u64) -> bool {
         let handle = self.parked.remove(&id);
         handle.is_some_and(|handle| self.register.remove(handle).is_some())
+    }
+
+    /// The connection that was pooled before all others leaves the pool.
+    fn drop_oldest(&mut self, deferred: &mut Deferred) {
+        let Some((_, oldest)) = self.watchers.pop_first() else { return };
+        let idle = self.register.remove(oldest.handle);
+        deferred.watchers.push(oldest.task);
+        if let Some(idle) = idle
+            && let IdleConnection::Origin { origin, number } = idle.payload
+        {
+            self.unpool(&idle.key, number, deferred);
+            deferred.dropped.push(origin);
+        }
     }
 
     fn unpool(&mut self, key: &Pool<u64, PoolKey>, number: u64, deferred: &mut Deferred) {

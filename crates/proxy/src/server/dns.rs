@@ -203,7 +203,12 @@ impl Inner {
             let _ = socket::abort(stream.as_fd());
             return;
         };
-        let room = dns.stream(ip).zip(self.shared.resources.make_room(ip.into()));
+        let place = dns.stream(ip);
+        // it may close somebody's idle connection: for a stream that has a place
+        let room = place.and_then(|place| {
+            let reserve = self.shared.resources.make_room(ip.into())?;
+            Some((place, reserve))
+        });
         let Some(room) = room else {
             dns.counts.limited.fetch_add(1, Relaxed);
             let _ = socket::abort(stream.as_fd());

@@ -108,7 +108,9 @@ impl Inner {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let directed = self.forward_at(at, false).map(Directed::Forward);
+                    // a port that a reload is about to close is no proxy's
+                    let Some(forward) = self.forward_at(at, false) else { continue };
+                    let directed = Some(Directed::Forward(forward));
                     let client = AcceptedClient::new(stream.into(), address, inherited);
                     self.arrive(AcceptedClient { directed, ..client });
                 }

@@ -184,7 +184,19 @@ impl Session {
         direction: Direction,
         bytes: usize,
     ) -> Result<(), Failure> {
-        let passed = self.pass(direction, bytes).await;
+        let limit = self.config.settings.timeouts.request_head;
+        let passed = tokio::select! {
+            biased;
+            passed = self.pass(direction, bytes) => passed,
+            // nothing else waits with it for its client, and the head takes memory
+            () = self.client.broken(), if direction == Direction::Up => {
+                return Err(Failure::client_gone(&self.client.error()));
+            }
+            () = tokio::time::sleep(limit.into()), if direction == Direction::Up => {
+                let text = format!("the account's rate had no room for this request within {limit}");
+                return Err(Failure::new(FailureKind::Exhausted, text));
+            }
+        };
         passed.map_err(|over| Failure::new(FailureKind::Denied, over.to_string()))
     }
 }

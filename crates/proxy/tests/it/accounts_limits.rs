@@ -351,6 +351,31 @@ fn a_changed_limit_applies_to_live_connections_and_explains_waits() {
     }
 }
 
+/// It takes memory meanwhile, and there may be thousands.
+#[test]
+fn a_head_that_waits_for_its_rate_ends_with_its_client_or_its_time() {
+    let large = format!("X: {}\r\n", "a".repeat(60_000));
+    for leaves in [true, false] {
+        let relay = relay_with(crawl(), |settings| {
+            settings.timeouts.request_head = Span::from_secs(if leaves { 600 } else { 1 });
+        });
+        let origin = Origin::new();
+        let mut client = relay.client();
+        client.send(get(&origin, "/", &large));
+        if leaves {
+            let waits = || relay.status().connections.iter().any(|one| one.waits.is_some());
+            wait_until(waits, || format!("{:?}", relay.status()));
+            client.reset();
+        } else {
+            let head = client.head();
+            assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+            drop(client);
+        }
+        relay.settles();
+        assert!(origin.came().is_none());
+    }
+}
+
 #[test]
 fn a_reload_changes_the_relay_s_own_rate() {
     let slow = settings(CopyMode::Auto, Limits::default());

@@ -314,7 +314,8 @@ fn the_pool_is_bounded_and_evicted_by_age() {
         client.exactly(1);
         servers.push(server);
     }
-    servers[1].is_gone();
+    // the older one gives way, or one client's would keep out all others
+    servers[0].is_gone();
     assert_eq!(relay.status().idle.pooled, 1);
 
     let relay = Relay::with(|settings| settings.budgets.connections = 2);

@@ -100,26 +100,29 @@ async fn a_window_of_a_byte_moves_on() {
 }
 
 /// A server that takes no connection, because its queue is full.
-struct Full(std::net::TcpListener, [socket2::Socket; 2]);
+struct Full {
+    listener: std::net::TcpListener,
+    _waiting: [socket2::Socket; 2],
+}
 
 impl Full {
     fn new() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket2::SockRef::from(&listener).listen(0).unwrap();
         let address = listener.local_addr().unwrap();
-        let first = [(); 2].map(|()| {
+        let _waiting = [(); 2].map(|()| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
             let socket = socket.unwrap();
             socket.set_nonblocking(true).unwrap();
             let _ = socket.connect(&address.into());
             socket
         });
-        Self(listener, first)
+        Self { listener, _waiting }
     }
 
     /// A CONNECT to it.
     fn asked(&self) -> http::Request<()> {
-        let mut request = asked("CONNECT", self.0.local_addr().unwrap().to_string());
+        let mut request = asked("CONNECT", self.listener.local_addr().unwrap().to_string());
         *request.version_mut() = http::Version::HTTP_2;
         request
     }

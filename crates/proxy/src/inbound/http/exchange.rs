@@ -156,6 +156,11 @@ async fn both_ways(
                 biased;
                 sent = &mut up, if sending => {
                     sending = false;
+                    // another answer, or a refusal, would go into the one that has begun
+                    let sent = match sent {
+                        Err(UploadError::Stale) if progress.is_answered() => Err(UploadError::Origin),
+                        sent => sent,
+                    };
                     response_due = clock::now() + session.config.settings.timeouts.response;
                     let all_sent = matches!(&sent, Ok(()) | Err(UploadError::Origin));
                     progress.all_sent.store(all_sent, Relaxed);
@@ -164,8 +169,9 @@ async fn both_ways(
                         // the server may have answered before it read everything
                         Err(UploadError::Origin) => {}
                         Err(UploadError::Stale) => break Err(ExchangeError::Stale),
-                        // half-closed within the body: an answer can still arrive
-                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && !progress.is_answered() => {
+                        // half-closed within the body: an answer can still arrive, or goes on
+                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && progress.is_answered() => {}
+                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                             break Err(ExchangeError::Failed(BadMessage::bad("the connection ended within the request body").into()));
                         }
                         Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {

@@ -162,6 +162,52 @@ fn the_rest_of_a_refused_body_is_not_a_request() {
     assert!(victim.came().is_none());
 }
 
+/// The next request on a kept connection waits for a server that does not read, and answers and resets.
+#[test]
+fn a_request_is_not_repeated_once_its_answer_has_begun() {
+    let relay = Relay::with(|settings| {
+        settings.budgets.head = Bytes::mib(4);
+        settings.legs.get_mut("direct").unwrap().socket.send_buffer = Some(Bytes::kib(8));
+    });
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send(ok("kept"));
+    assert!(client.head().starts_with("HTTP/1.1 200 ") && client.exactly(4) == b"kept");
+    // more than both ends' buffers take
+    client.send(get(&origin, "/", &format!("X: {}\r\n", "a".repeat(3 << 20))));
+    assert!(server.until("\r\n").starts_with("GET / "));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    assert_eq!(client.exactly(5), b"hello");
+    server.reset();
+    assert_eq!(client.rest().0.escape_ascii().to_string(), "");
+    relay.settles();
+    assert!(origin.came().is_none());
+}
+
+/// It may have read of a refusal, and have nothing more to send.
+#[test]
+fn an_answer_goes_on_for_a_client_that_half_closes_within_its_body() {
+    let (relay, origin) = (Relay::new(), Origin::new());
+    let mut client = relay.client();
+    client.send(request("POST", &origin, "/", "Content-Length: 10\r\n") + "hello");
+    let mut server = origin.accept();
+    server.head();
+    server.send("HTTP/1.1 413 No\r\nContent-Length: 10\r\n\r\nhello");
+    assert!(client.head().starts_with("HTTP/1.1 413 "));
+    assert_eq!(client.exactly(5), b"hello");
+    client.finish();
+    thread::sleep(Duration::from_millis(50));
+    server.send("again");
+    assert_eq!(client.until_end(), "again");
+    assert_eq!(server.exactly(5), b"hello");
+    // nothing follows a request that is not whole
+    server.is_gone();
+}
+
 #[test]
 fn bodies_that_are_cut_short_break_the_clients_connection() {
     for (head, body, early) in [
