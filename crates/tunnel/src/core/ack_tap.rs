@@ -98,6 +98,11 @@ impl InFlight {
         self.sent.push_back(SentPacket { at, told, known: false });
     }
 
+    /// Packets that are remembered.
+    pub(super) fn count(&self) -> usize {
+        self.sent.len()
+    }
+
     /// When the last packet was sent, unless all outcomes are known.
     pub(super) fn last_sent(&self) -> Option<Instant> {
         self.sent.back().map(|sent| sent.at)

@@ -62,6 +62,11 @@ impl Limits {
         2 * self.tunnels as u64
     }
 
+    /// What connections that are being closed may keep: records of packets in flight.
+    pub(super) const fn closing(&self) -> u64 {
+        self.memory.as_u64() / 8
+    }
+
     /// What all tunnels of a peer may hold here: one that is lost and not given up yet, and the one after it.
     pub(super) const fn peer_memory(&self) -> u64 {
         self.memory.as_u64().saturating_mul(2).saturating_add(FRAMES)

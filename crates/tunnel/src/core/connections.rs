@@ -96,6 +96,7 @@ impl Endpoint {
                 self.pending.insert(handle.0, PendingConnection::closing(now, lane));
             }
         }
+        self.forget_closing();
     }
 
     fn tell_end(&mut self, tunnel: &mut Tunnel, reason: &str) {

@@ -243,6 +243,7 @@ impl Endpoint {
         for handle in given {
             self.reject(now, handle, code::NOT_KNOWN, "too many connections");
         }
+        self.forget_closing();
     }
 
     fn reject(&mut self, now: Time, handle: ConnectionHandle, code: u32, why: &str) {
@@ -257,17 +258,30 @@ impl Endpoint {
         self.forget_closing();
     }
 
-    /// Forgets the oldest of those that are being closed where they are many. QUIC would answer them a little longer
-    /// (RFC 9000 §10.2).
-    fn forget_closing(&mut self) {
+    /// Forgets the oldest of those that are being closed where they are many, or keep much and have said so. QUIC would
+    /// answer them a little longer (RFC 9000 §10.2): three probe time-outs, which a peer can make a minute long. A late
+    /// packet gets a stateless reset then.
+    pub(super) fn forget_closing(&mut self) {
         let closing = self.pending.values().filter(|pending| pending.place.is_none());
-        if closing.clone().count() as u64 <= self.limits.pending() {
+        let (mut count, mut kept) = closing
+            .clone()
+            .fold((0_u64, 0), |(count, kept), closing| (count + 1, kept + closing.lane.keeps()));
+        let (most, most_kept) = (self.limits.pending(), self.limits.closing());
+        if count <= most && kept <= most_kept {
             return;
         }
-        let oldest = closing.min_by_key(|pending| pending.since).map(|pending| pending.lane.handle);
-        if let Some(handle) = oldest {
-            self.pending.remove(&handle.0);
-            self.quinn.handle_event(handle, EndpointEvent::drained());
+        let mut oldest: Vec<_> = closing
+            .map(|PendingConnection { lane, since, .. }| {
+                (*since, lane.handle, lane.keeps(), lane.busy)
+            })
+            .collect();
+        oldest.sort_unstable_by_key(|(since, ..)| *since);
+        for (_, handle, keeps, busy) in oldest {
+            if count > most || kept > most_kept && !busy {
+                (count, kept) = (count - 1, kept - keeps);
+                self.pending.remove(&handle.0);
+                self.quinn.handle_event(handle, EndpointEvent::drained());
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One QUIC connection of a tunnel: its frames in and out, and its packets in flight.
 
 mod inbound;
+mod outbound;
 
 use crate::core::ack_tap::{AckTap, InFlight, PacketOutcome, eliciting};
 use crate::frame::{self, BadFrame, Frame};
@@ -29,6 +30,9 @@ pub(super) const INCOMPLETE: usize = 8 << 20;
 /// A frame is part of the datagram that brought it only where none on its connection was longer than this: else a peer
 /// could fill datagrams up, and a frame would keep many times its bytes.
 const SHARED: usize = 2_048;
+
+/// Memory of a packet in flight: QUIC's record of it, in a tree that is half full, and ours.
+const PACKET: u64 = 320;
 
 /// Sent to a peer whose QUIC lacks datagrams.
 pub(super) const NO_DATAGRAMS: &str = "QUIC's DATAGRAM frames must be enabled (RFC 9221)";
@@ -96,6 +100,8 @@ pub(super) struct Lane {
     readable: BTreeSet<StreamId>,
     /// Streams that ended. Their owners are still needed until the next poll.
     over: Vec<StreamId>,
+    /// Streams of ours of which QUIC keeps bytes.
+    ours: BTreeSet<StreamId>,
     /// Streams of ours that the peer acknowledged as a whole.
     finished: Vec<StreamId>,
     datagrams: bool,
@@ -136,6 +142,7 @@ impl Lane {
             waiting: 0,
             readable: BTreeSet::new(),
             over: Vec::new(),
+            ours: BTreeSet::new(),
             finished: Vec::new(),
             datagrams: false,
         }
@@ -165,7 +172,7 @@ impl Lane {
                 }
                 Event::Stream(StreamEvent::Writable { id }) => self.flush(id),
                 Event::DatagramReceived => self.datagrams = true,
-                Event::Stream(StreamEvent::Finished { id }) => self.finished.push(id),
+                Event::Stream(StreamEvent::Finished { id }) => self.on_finished(id),
                 Event::Stream(StreamEvent::Stopped { id, .. }) => self.on_stopped(id),
                 Event::Stream(StreamEvent::Opened { .. } | StreamEvent::Available { .. })
                 | Event::HandshakeDataReady
@@ -244,6 +251,11 @@ impl Lane {
         self.early.0 > EARLY_BYTES || self.early.1 > EARLY_STREAMS
     }
 
+    /// Memory that QUIC keeps of packets in flight also while it closes.
+    pub(super) fn keeps(&self) -> u64 {
+        PACKET * self.in_flight.count() as u64
+    }
+
     /// Memory of what came and is of no use yet.
     pub(super) const fn holds(&self) -> u64 {
         self.held.memory()
@@ -254,8 +266,9 @@ impl Lane {
         self.held.incomplete
     }
 
-    /// Nothing that came or waits is wanted any more.
+    /// The connection is closed: nothing that came or waits is wanted any more.
     pub(super) fn forget(&mut self) {
+        self.discard_streams();
         (self.inbound, self.outbound) = (BTreeMap::new(), BTreeMap::new());
         (self.readable, self.over) = (BTreeSet::new(), Vec::new());
         (self.waiting, self.held) = (0, InboundBytes::default());
@@ -264,92 +277,6 @@ impl Lane {
     /// A stream's owner; the handler of its first frame sets it.
     pub(super) fn about(&mut self, id: StreamId) -> Option<&mut StreamOwner> {
         self.inbound.get_mut(&id).map(|inbound| &mut inbound.about)
-    }
-
-    pub(super) fn open(&mut self) -> Option<StreamId> {
-        self.quinn.streams().open(Dir::Uni)
-    }
-
-    /// Streams of ours of which the peer has not acknowledged everything.
-    pub(super) fn streams_in_flight(&mut self) -> usize {
-        self.quinn.streams().send_streams()
-    }
-
-    pub(super) fn write(&mut self, id: StreamId, bytes: BytesMut) {
-        self.busy = true;
-        let mut bytes = bytes.freeze();
-        if !self.outbound.contains_key(&id) {
-            let mut stream = self.quinn.send_stream(id);
-            while !bytes.is_empty() {
-                // it takes from them what it can
-                match stream.write_chunks(std::slice::from_mut(&mut bytes)) {
-                    Ok(_) => {}
-                    // it says when there is room
-                    Err(quinn_proto::WriteError::Blocked) => break,
-                    // the peer does not want it
-                    Err(_) => return,
-                }
-            }
-        }
-        if !bytes.is_empty() {
-            self.waiting += bytes.len();
-            self.outbound.entry(id).or_default().0.extend_from_slice(&bytes);
-        }
-    }
-
-    pub(super) fn finish(&mut self, id: StreamId) {
-        self.busy = true;
-        match self.outbound.get_mut(&id) {
-            Some((_, finish)) => *finish = true,
-            None => self.end(id),
-        }
-    }
-
-    fn end(&mut self, id: StreamId) {
-        // fails where the peer has stopped the stream: then it was reset
-        let _ = self.quinn.send_stream(id).finish();
-    }
-
-    /// The peer wants no more of a stream. RFC 9000 §3.5 has it reset; until then QUIC would keep it.
-    fn on_stopped(&mut self, id: StreamId) {
-        self.busy = true;
-        if let Some((waiting, _)) = self.outbound.remove(&id) {
-            self.waiting -= waiting.len();
-        }
-        // fails where it is over already
-        let _ = self.quinn.send_stream(id).reset(0_u32.into());
-        self.finished.push(id);
-    }
-
-    /// Wants no more of any stream that came.
-    #[cfg(test)]
-    pub(super) fn stop_streams(&mut self) {
-        for id in self.inbound.keys() {
-            let _ = self.quinn.recv_stream(*id).stop(0_u32.into());
-        }
-        self.busy = true;
-    }
-
-    fn flush(&mut self, id: StreamId) {
-        let Some((waiting, finish)) = self.outbound.get_mut(&id) else { return };
-        self.busy = true;
-        let mut stream = self.quinn.send_stream(id);
-        while !waiting.is_empty() {
-            let gone = match stream.write(waiting) {
-                Ok(written) => written,
-                // the peer's window is full, which credit should prevent: continue when quinn has
-                // room
-                Err(quinn_proto::WriteError::Blocked) => return,
-                // the peer does not want it
-                Err(_) => waiting.len(),
-            };
-            drop(waiting.split_to(gone));
-            self.waiting -= gone;
-        }
-        if *finish {
-            self.end(id);
-        }
-        self.outbound.remove(&id);
     }
 
     /// It is connected, and the peer takes no datagrams.
@@ -364,11 +291,6 @@ impl Lane {
     /// Bytes of the largest datagram.
     pub(super) fn datagram_room(&mut self) -> usize {
         self.quinn.datagrams().max_size().unwrap_or(0)
-    }
-
-    /// Streams of ours that were acknowledged, or that the peer stopped, since the last call.
-    pub(super) fn finished(&mut self) -> Vec<StreamId> {
-        std::mem::take(&mut self.finished)
     }
 
     /// Sends a copy, if it fits into a packet.

@@ -1,10 +1,11 @@
 //! What a peer makes this side hold: bytes behind others that never come, and several tunnels.
 
 use super::liar::{Liar, MEMORY, frames, open};
-use super::network::{FAR, NEAR, pattern};
+use super::network::{FAR, NEAR, Network, Path, pattern, slow};
 use crate::core::*;
 use crate::frame::{Carries, Frame};
-use ekiden_model::units::Span;
+use ekiden_model::control::rate_hold::SentBytes;
+use ekiden_model::units::{self, Span};
 
 const TOO_MUCH: &str = "the peer's tunnels hold more than 10 MiB here";
 
@@ -51,4 +52,82 @@ fn several_tunnels_of_a_peer_hold_no_more_than_two() {
     let ended = |event: &&Event| matches!(event, Event::Down { end, .. } if end.reason == TOO_MUCH);
     assert!(liar.network.events[FAR].iter().any(|event| ended(&event)));
     liar.assert_others_go_on();
+}
+
+/// To see it fail: do not reset its streams. QUIC keeps them until it has waited for late packets, which takes 49 s where
+/// the peer says that it acknowledges after 16.
+#[test]
+fn bytes_that_an_ended_tunnel_has_sent_are_not_kept() {
+    for end in [NEAR, FAR] {
+        let mut network = Network::up(&Path::default());
+        network.run_for(Span::from_millis(500));
+        // NEAR acknowledges nothing of it
+        network.cut[FAR] = true;
+        let mut pieces = Vec::new();
+        for lane in network.tunnel(FAR).lanes.iter_mut().flatten() {
+            for _ in 0..10 {
+                let stream = lane.open().unwrap();
+                let mut piece = BytesMut::zeroed(20_000);
+                lane.write(stream, piece.split());
+                pieces.push(piece);
+            }
+        }
+        network.run_for(Span::from_millis(300));
+        assert!(pieces.iter_mut().all(|piece| !piece.try_reclaim(20_000)));
+        let ended = network.tunnel[end].unwrap();
+        network.ends[end].close(network.now, ended, "an end");
+        network.run_for(Span::from_millis(60));
+        assert!(network.ends[FAR].tunnels.is_empty());
+        assert_eq!(network.ends[FAR].pending.len(), 2, "they are being closed");
+        assert!(pieces.iter_mut().all(|piece| piece.try_reclaim(20_000)), "by {end}");
+    }
+}
+
+/// FAR has four tunnels, and a thousand packets in flight in each.
+#[test]
+fn records_of_packets_that_ended_tunnels_have_sent_are_bounded() {
+    let mut network = Network::up(&Path { memory: MEMORY, ..Path::default() });
+    for session in 1..4 {
+        let far = network.ends[FAR].credentials.fingerprint();
+        let (now, to, key) = (network.now, network.addresses[FAR], (session, false));
+        network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), key).unwrap();
+    }
+    network.run_for(Span::from_secs(1));
+    network.cut = [true; 2];
+    let (clock, mut buf) = (network.ends[FAR].instant(network.now), Vec::new());
+    for tunnel in network.ends[FAR].tunnels.values_mut() {
+        let lane = tunnel.lanes[1].as_mut().unwrap();
+        let stream = lane.open().unwrap();
+        lane.write(stream, BytesMut::zeroed(1_250_000));
+        while let Some(polled) = lane.poll_transmit(clock, &mut buf) {
+            lane.on_sent(polled, SentBytes { epoch: 0, bytes: units::Bytes::new(1_250) });
+        }
+        assert!(lane.keeps() > MEMORY.as_u64() / 16, "{}", lane.keeps());
+    }
+    let tunnels: Vec<TunnelId> = network.ends[FAR].tunnels.keys().copied().collect();
+    assert_eq!(tunnels.len(), 4);
+    for tunnel in tunnels {
+        network.ends[FAR].close(network.now, tunnel, "an end");
+        network.run_for(Span::from_millis(10));
+        let pending = network.ends[FAR].pending.values();
+        let kept: u64 = pending.map(|pending| pending.lane.keeps()).sum();
+        assert!((1..=MEMORY.as_u64() / 8).contains(&kept), "{kept}");
+    }
+}
+
+#[test]
+fn connections_of_tunnels_that_have_ended_are_few() {
+    let mut network = Network::up(&Path::default());
+    for session in 1..9 {
+        let far = network.ends[FAR].credentials.fingerprint();
+        let (now, to, key) = (network.now, network.addresses[FAR], (session, false));
+        network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), key).unwrap();
+    }
+    network.run_for(Span::from_secs(2));
+    let far = &mut network.ends[FAR];
+    let tunnels: Vec<TunnelId> = far.tunnels.keys().copied().collect();
+    assert_eq!(tunnels.len(), 9);
+    far.limits.tunnels = 4;
+    tunnels.into_iter().for_each(|tunnel| far.close(network.now, tunnel, "an end"));
+    assert_eq!(far.pending.len(), 8);
 }

@@ -1,6 +1,7 @@
 //! Peers that are known and do what they must not: the tunnel ends, and memory stays bounded.
 
-use super::network::{FAR, NEAR, Network, Path, pattern, slow};
+use super::liar::hello;
+use super::network::{FAR, NEAR, Network, Path, mbit, pattern, slow};
 use crate::core::lane::{Lane, LaneEvent};
 use crate::core::*;
 use crate::frame::reason::Reason;
@@ -295,10 +296,91 @@ fn a_hello_that_grants_more_is_kept_to() {
         let open = Frame::Open(Open { flow: 2, opening: opening(Carries::Stream) });
         network.poll_frames(FAR, vec![open]);
         let fingerprint = network.ends[NEAR].credentials.fingerprint();
-        let [send, receive] = [20.0, receive].map(super::network::mbit);
+        let [send, receive] = [20.0, receive].map(mbit);
         let peer = AdmittedPeer { fingerprint, terms: Terms::new(send, receive) };
         network.ends[FAR].admit(network.now, &[peer], &[]);
         network.poll_frames(FAR, vec![Frame::Attach(2), data(10_000_000, 100)]);
         assert_eq!(network.tunnel(FAR).broken.is_none(), good, "{:?}", network.tunnel(FAR).broken);
     }
+}
+
+/// FAR, with flows that NEAR opened.
+fn with_flows(flows: usize) -> Network {
+    let mut network = Network::up(&Path::default());
+    for flow in (2..).step_by(2).take(flows) {
+        let open = Frame::Open(Open { flow, opening: opening(Carries::Stream) });
+        network.poll_frames(FAR, vec![open]);
+    }
+    network
+}
+
+/// The receive rate, the window and the total of a HELLO.
+type Said = (u64, u64, u64);
+
+/// NEAR says hello again on its control stream, and perhaps with news.
+fn again(network: &mut Network, lane: u8, terms: Said) {
+    let (now, stream) = (network.now, StreamId::from(VarInt::from_u32(2)));
+    let heard = LaneEvent::Frame(stream, hello(77, lane, terms));
+    network.tunnel(FAR).on_lane_event(now, usize::from(lane), heard);
+}
+
+const RATE: u64 = 20_000_000;
+
+/// To see it fail: walk the flows for each.
+#[test]
+fn hellos_without_news_walk_no_flows() {
+    let mut network = with_flows(500);
+    let before = network.tunnel(FAR).walked();
+    (0..10_000).for_each(|nth| again(&mut network, 0, (RATE, nth % 3, nth % 2)));
+    let tunnel = network.tunnel(FAR);
+    assert_eq!((tunnel.walked(), tunnel.broken.as_deref()), (before, None));
+}
+
+/// To see it fail: allow any number.
+#[test]
+fn hellos_with_news_end_the_tunnel_where_they_are_many() {
+    const NEWS: [fn(u64) -> Said; 3] = [
+        |nth| (RATE, (1 << 40) + nth, 0),
+        |nth| (RATE + nth, 0, 0),
+        |nth| (RATE, 0, (1 << 40) + nth),
+    ];
+    for news in NEWS {
+        let mut network = with_flows(500);
+        (1..=10_000).for_each(|nth| again(&mut network, 0, news(nth)));
+        let tunnel = network.tunnel(FAR);
+        let why = "the peer changed its terms by HELLO too often";
+        assert_eq!(tunnel.broken.as_deref(), Some(why));
+        assert!(tunnel.walked() <= 64 * 500, "{}", tunnel.walked());
+    }
+}
+
+#[test]
+fn a_peer_may_change_its_terms_each_second() {
+    let mut network = with_flows(10);
+    for nth in 1..=600 {
+        network.now += Span::from_secs(1);
+        (0..2).for_each(|lane| again(&mut network, lane, (RATE + nth, (1 << 40) + nth, 0)));
+    }
+    assert_eq!(network.tunnel(FAR).broken, None);
+}
+
+/// The reader grants nothing before it has read most of the larger window that it once promised.
+#[test]
+fn a_flow_that_begins_after_the_receive_rate_fell_goes_on() {
+    let mut network = Network::up(&Path { told: Some([200.0, 20.0]), ..Path::default() });
+    network.run_for(Span::from_millis(500));
+    let fingerprint = network.ends[NEAR].credentials.fingerprint();
+    let peer = AdmittedPeer { fingerprint, terms: slow() };
+    network.ends[FAR].admit(network.now, &[peer], &[]);
+    network.run_for(Span::from_millis(500));
+    let flow = network.flow(80);
+    network.settle(300);
+    let there = network.twin(flow, FAR);
+    let (mut written, mut read) = (0, 0);
+    for _ in 0..50 {
+        written = network.fill(NEAR, flow, written);
+        network.run_for(Span::from_millis(100));
+        read += network.read(FAR, there).0.len();
+    }
+    assert!(read > 400_000, "{read}");
 }

@@ -3,15 +3,90 @@
 use super::super::flow::Flow;
 use super::{EARLY, GivenUp, Tunnel};
 use crate::frame::reason::Reason;
-use crate::frame::{Carries, Frame};
+use crate::frame::{Carries, Frame, Hello};
+use ekiden_model::control::scheduler::Scheduler;
 use ekiden_model::units::{self, Span, Time};
 
 /// Time after which the memory of a flow whose bytes nobody reads is reclaimed.
 const STALLED: Span = Span::from_secs(10);
 /// Interval of looking for such flows.
 const LOOK: Span = Span::from_millis(500);
+/// HELLOs with news that a peer may send at once, and how long until one more. An Ekiden peer sends two where its receive
+/// rate changes, and looks for changes once a second.
+const HELLOS: u64 = 64;
+const HELLO_AFTER: Span = Span::from_millis(250);
+
+/// The peer's HELLOs. One with a larger window walks all flows, so those with news are few.
+#[derive(Debug, Default)]
+pub(super) struct Hellos {
+    /// The largest window of them: limits never fall.
+    pub(super) window: u64,
+    /// When as many may come at once as at the beginning.
+    full: Time,
+    /// Flows that were walked for them.
+    #[cfg(test)]
+    pub(super) walked: u64,
+}
+
+impl Hellos {
+    /// One with news has come; `false` where there were too many.
+    fn on_news(&mut self, now: Time) -> bool {
+        self.full = self.full.max(now) + HELLO_AFTER;
+        self.full.since(now) <= HELLO_AFTER.saturating_mul(HELLOS)
+    }
+}
+
+fn offer(scheduler: &mut Scheduler, flow: &mut Flow) {
+    let more = flow.sending.offer_more();
+    if more > 0 {
+        scheduler.on_waiting(flow.turns, units::Bytes::new(more));
+    }
+}
 
 impl Tunnel {
+    /// The peer's terms and its credit, at first or again. One without news costs nothing more than other frames.
+    pub(super) fn on_terms(&mut self, now: Time, hello: Hello) {
+        let before = self.greeting.as_ref();
+        let same_rate = before.is_some_and(|before| before.receive == hello.receive);
+        let understands = |hello: &Hello| (hello.repairs, hello.coded);
+        let same_kind = before.map(understands) == Some(understands(&hello));
+        let more = hello.window > self.hellos.window || hello.total > self.total_limit;
+        if same_rate && same_kind && !more {
+            return;
+        }
+        if !self.hellos.on_news(now) {
+            return self.fail("the peer changed its terms by HELLO too often".to_owned());
+        }
+        self.total_limit = self.total_limit.max(hello.total);
+        self.raise_window(hello.window);
+        self.greeting = Some(hello);
+        if !same_rate {
+            self.agree(now);
+        }
+    }
+
+    /// Each flow may be sent so far before any credit, those that are there too.
+    fn raise_window(&mut self, window: u64) {
+        if window <= self.hellos.window {
+            return;
+        }
+        self.hellos.window = window;
+        for flow in self.flows.values_mut() {
+            flow.sending.limit = flow.sending.limit.max(window);
+            offer(&mut self.scheduler, flow);
+            #[cfg(test)]
+            {
+                self.hellos.walked += 1;
+            }
+        }
+    }
+
+    /// Flows that were walked for the peer's HELLOs.
+    #[cfg(test)]
+    pub(in crate::core) const fn walked(&self) -> u64 {
+        self.hellos.walked
+    }
+
     /// A flow's bytes that may be in flight or wait here: six times the path's, within half of the
     /// memory. Bytes after a loss wait for a retransmission, which may be lost too: at 5 % loss and
     /// 1,000 packets a round trip, one in every eighth round trip is lost three times.
@@ -33,10 +108,7 @@ impl Tunnel {
 
     pub(super) fn offer(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let more = flow.sending.offer_more();
-        if more > 0 {
-            self.scheduler.on_waiting(flow.turns, units::Bytes::new(more));
-        }
+        offer(&mut self.scheduler, flow);
     }
 
     /// So many of the peer's bytes take no room here any more.

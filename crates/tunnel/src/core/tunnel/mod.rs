@@ -22,6 +22,7 @@ use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
 use copies::{CopyBudget, ScheduledCopy};
+use credit::Hellos;
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
@@ -100,8 +101,9 @@ pub(super) struct Tunnel {
     repairs: Repairs,
     /// The window for new flows in our last HELLO.
     promised: u64,
-    /// The peer's HELLO, once it arrived.
+    /// The peer's HELLO, once it arrived, and what counts of those before it.
     greeting: Option<Hello>,
+    hellos: Hellos,
     /// New bytes sent, and the most that may be.
     total_sent: u64,
     total_limit: u64,
@@ -192,6 +194,7 @@ impl Tunnel {
             repairs: Repairs::default(),
             promised: 0,
             greeting: None,
+            hellos: Hellos::default(),
             total_sent: 0,
             total_limit: 8 * EARLY,
             came: 0,

@@ -130,6 +130,10 @@ impl Tunnel {
         frame: Frame,
         stream: Option<StreamId>,
     ) -> StreamOwner {
+        // what came behind a frame that ends the tunnel is not worth any work
+        if self.broken.is_some() {
+            return about;
+        }
         match (about, frame) {
             (_, Frame::Unknown(_)) => return about,
             (StreamOwner::Unknown | StreamOwner::Control, Frame::Hello(hello))
@@ -186,17 +190,7 @@ impl Tunnel {
         if hello.session != self.session || usize::from(hello.lane) != nth {
             return self.fail("the peer opened this stream for a different lane".to_owned());
         }
-        self.total_limit = self.total_limit.max(hello.total);
-        for flow in self.flows.values_mut() {
-            flow.sending.limit = flow.sending.limit.max(hello.window);
-        }
-        let again = self.greeting.as_ref().is_some_and(|before| before.receive == hello.receive);
-        self.greeting = Some(hello);
-        if !again {
-            self.agree(now);
-        }
-        let flows: Vec<u64> = self.flows.keys().copied().collect();
-        flows.into_iter().for_each(|id| self.offer(id));
+        self.on_terms(now, hello);
         self.secret = Bytes::new();
         self.set_up();
     }
@@ -245,7 +239,7 @@ impl Tunnel {
         let Some(turns) = self.scheduler.open(account, scheduler::Lane::Interactive) else {
             return self.fail("internal error: a new flow has no account".to_owned());
         };
-        let limit = self.greeting.as_ref().map_or(EARLY, |hello| hello.window);
+        let limit = self.greeting.as_ref().map_or(EARLY, |_| self.hellos.window);
         let window = self.window();
         let limits = (limit, window.max(self.promised));
         let flow = Flow::new(now, ours, opening, (account, turns, owner), limits);

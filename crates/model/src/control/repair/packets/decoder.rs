@@ -5,7 +5,7 @@ use super::super::field::{add_multiple, inverse, product};
 use super::parts::Joining;
 use super::{HEAD, LENGTH_BITS, MOST_PACKETS, PacketRepair, Part, coefficient, head};
 use crate::units::{Span, Time};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -20,7 +20,7 @@ const MOST_HELD: usize = 1_024;
 /// Equations that wait for others, and packets that one of them may lack.
 const EQUATIONS: usize = 64;
 /// What a kept packet costs beside its bytes.
-const PIECE: usize = 64;
+const PIECE: usize = 96;
 /// What an equation costs beside its bytes: of each packet that it lacks a number and a factor, and room for as many.
 const ROW: usize = PIECE + 2 * EQUATIONS * 16;
 
@@ -31,9 +31,9 @@ pub struct Decoder<B> {
     packets: BTreeMap<u64, (Time, Part, B)>,
     /// The next one to be released.
     next: u64,
-    /// Packets from there on that wait for it, and when the oldest of them arrived.
-    held: usize,
-    oldest: Time,
+    /// Packets from there on that wait for it, by the time at which each arrived. A peer can have a thousand of them
+    /// wait, and every packet may be the one before the oldest: finding that takes no walk.
+    held: BTreeSet<(Time, u64)>,
     /// Beyond the last one that arrived.
     seen: u64,
     /// No repair that is still to come covers packets before it.
@@ -71,8 +71,7 @@ impl<B> Default for Decoder<B> {
         Self {
             packets: BTreeMap::new(),
             next: 0,
-            held: 0,
-            oldest: Time::NEVER,
+            held: BTreeSet::new(),
             seen: 0,
             covered: 0,
             rows: Vec::new(),
@@ -148,7 +147,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
 
     /// Releases all that waits, and keeps nothing for repairs.
     pub fn flush(&mut self) {
-        while self.held > 0 {
+        while !self.held.is_empty() {
             self.give_up();
         }
         self.packets.clear();
@@ -173,8 +172,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     fn put(&mut self, now: Time, number: u64, part: Part, packet: B) {
         self.kept += packet.len() + PIECE;
         self.packets.insert(number, (now, part, packet));
-        self.held += 1;
-        self.oldest = self.oldest.min(now);
+        self.held.insert((now, number));
     }
 
     /// A repair symbol less the packets that are known.
@@ -320,29 +318,24 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     }
 
     fn release_run(&mut self) {
-        let before = self.next;
-        while let Some((_, part, packet)) = self.packets.get(&self.next) {
+        while let Some((at, part, packet)) = self.packets.get(&self.next) {
             self.ready.extend(self.joining.take(self.next, *part, packet.clone()));
+            self.held.remove(&(*at, self.next));
             self.next += 1;
-            self.held -= 1;
-        }
-        if self.next > before {
-            let held = self.packets.range(self.next..).map(|(_, (at, ..))| *at);
-            self.oldest = held.min().unwrap_or(Time::NEVER);
+            #[cfg(test)]
+            super::super::counted::step(1);
         }
     }
 
     /// Until when the packet that is missing is waited for.
     fn patience(&self) -> Time {
-        if self.held == 0 {
-            return Time::NEVER;
-        }
-        if self.held > MOST_HELD {
+        let Some((oldest, _)) = self.held.first() else { return Time::NEVER };
+        if self.held.len() > MOST_HELD {
             return Time::ZERO;
         }
         let may_come =
             self.covered <= self.next || self.rows.iter().any(|row| row.factor(self.next) != 0);
-        self.oldest + if may_come { BOUND } else { REORDERED }
+        *oldest + if may_come { BOUND } else { REORDERED }
     }
 
     /// Goes on with the first packet that is there.

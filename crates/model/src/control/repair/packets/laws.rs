@@ -296,3 +296,25 @@ fn equations_count_all_that_they_lack() {
     decoder.flush();
     assert_eq!((decoder.lacks(), decoder.kept()), (0, 0));
 }
+
+/// A thousand wait, and each that comes is the one before the next of them. To see it fail: look for the oldest of those
+/// that wait among all of them.
+#[test]
+fn packets_that_wait_are_not_walked_for_each_that_comes() {
+    let mut decoder = Decoder::<Vec<u8>>::default();
+    let at = |nth: u64| Time::ZERO + Span::from_micros(nth);
+    for nth in 1..=1_000 {
+        decoder.on_packet(at(nth), 2 * nth - 1, 0, Part::Whole, vec![]);
+        assert!(decoder.release().is_none());
+    }
+    let (before, mut released) = (counted::steps(), 0);
+    for nth in 1..=1_000 {
+        decoder.on_packet(at(1_001), 2 * nth - 2, 0, Part::Whole, vec![]);
+        released += core::iter::from_fn(|| decoder.release()).count();
+        let oldest = if nth < 1_000 { at(nth + 1) + REORDERED } else { Time::NEVER };
+        assert_eq!(decoder.deadline(), oldest, "{nth}");
+    }
+    let steps = counted::steps() - before;
+    assert!(steps <= 4_000, "{steps}");
+    assert_eq!(released, 2_000);
+}
