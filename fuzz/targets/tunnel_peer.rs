@@ -68,7 +68,10 @@ impl Input<'_> {
             1 => Carries::Coded,
             _ => Carries::Stream,
         };
-        let account = Bytes::from(vec![self.byte() % 5; 3]);
+        // an owner, or one of a few behind it
+        let number = self.byte();
+        let account =
+            [&[number % 5; 8][..], &[number; 4][..usize::from(number % 3)]].concat().into();
         Opening { carries, account, hops: self.byte(), ..Opening::named("example.org", 80) }
     }
 

@@ -89,9 +89,9 @@ impl Session {
             _ => None,
         };
         let decider = self.decider(account);
-        let owner = match (&self.arrival, account) {
-            (Some(arrival), None) => FlowOwner::Behind(arrival.peer(), arrival.account()),
-            _ => FlowOwner::of(account, client),
+        let owner = match &self.arrival {
+            Some(arrival) => FlowOwner::behind(account, arrival.peer(), arrival.account()),
+            None => FlowOwner::of(account, client),
         };
         let request = FlowRequest { to, client, owner, hops: self.hops, dscp };
         Requester { decider, request, source: None, trace: None, asker }

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::control::classifier::{Bursts, Class, Hint};
 use ekiden_model::control::repair::packets::{Decoder, Encoder};
 use ekiden_model::control::repair::{Plan, Recovery};
-use ekiden_model::control::scheduler::{Account, Flow as Turns, Lane};
+use ekiden_model::control::scheduler::{Flow as Turns, Lane};
 use ekiden_model::resources::send_queue::SendQueue;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
@@ -34,11 +34,35 @@ pub enum End {
 
 /// What an owner's flows have waiting to be sent, in all tunnels of the peer: bytes of the memory that flows share.
 #[derive(Debug, Default)]
-pub(super) struct Owner(AtomicU64);
+pub(super) struct Owner {
+    /// With what those behind it have.
+    waiting: AtomicU64,
+    /// The owner that it is behind: another relay, as one account.
+    within: Option<Arc<Self>>,
+}
 
 impl Owner {
+    pub(super) fn new(within: Option<Arc<Self>>) -> Self {
+        Self { waiting: AtomicU64::new(0), within }
+    }
+
     pub(super) fn waiting(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.waiting.load(Relaxed)
+    }
+
+    pub(super) fn within(&self) -> Option<&Self> {
+        self.within.as_deref()
+    }
+
+    fn change(&self, before: u64, now: u64) {
+        if now > before {
+            self.waiting.fetch_add(now - before, Relaxed);
+        } else if now < before {
+            self.waiting.fetch_sub(before - now, Relaxed);
+        }
+        if let Some(within) = &self.within {
+            within.change(before, now);
+        }
     }
 }
 
@@ -57,11 +81,7 @@ impl OwnersPart {
     /// Returns what it was before.
     pub(super) fn set(&mut self, bytes: u64) -> u64 {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        if bytes > before {
-            self.owner.0.fetch_add(bytes - before, Relaxed);
-        } else if bytes < before {
-            self.owner.0.fetch_sub(before - bytes, Relaxed);
-        }
+        self.owner.change(before, bytes);
         before
     }
 }
@@ -78,7 +98,6 @@ pub(super) struct Flow {
     pub(super) opening: Opening,
     /// The destination's answer, once it has come or was given.
     pub(super) answer: Option<Result<(), (Reason, String)>>,
-    pub(super) account: Account,
     pub(super) waiting: OwnersPart,
     pub(super) turns: Turns,
     pub(super) lane: Lane,
@@ -144,7 +163,7 @@ impl Flow {
         now: Time,
         ours: bool,
         opening: Opening,
-        (account, turns, owner): (Account, Turns, Arc<Owner>),
+        (turns, owner): (Turns, Arc<Owner>),
         (limit, granted): (u64, u64),
     ) -> Self {
         let hint = Hint::of(opening.target.port, opening.dscp);
@@ -153,7 +172,6 @@ impl Flow {
             ours,
             opening,
             answer: None,
-            account,
             waiting: OwnersPart { owner, bytes: 0 },
             turns,
             lane: Lane::Interactive,
@@ -295,9 +313,10 @@ mod tests {
     fn flow() -> Flow {
         let mut scheduler = Scheduler::new(Config::default());
         let account = scheduler.join(1);
-        let turns = scheduler.open(account, Lane::Interactive).unwrap();
+        let part = scheduler.divide(account).unwrap();
+        let turns = scheduler.open(part, Lane::Interactive).unwrap();
         let opening = Opening::named("example.org", 80);
-        Flow::new(Time::ZERO, true, opening, (account, turns, Arc::default()), (1_000, 1_000))
+        Flow::new(Time::ZERO, true, opening, (turns, Arc::default()), (1_000, 1_000))
     }
 
     #[test]

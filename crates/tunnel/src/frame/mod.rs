@@ -31,6 +31,8 @@ pub const ALPN: &[u8] = b"ekiden/1";
 pub const LONGEST: usize = 16 * 1024;
 /// Limit of an account's name and of the words beside a reason, bytes; longer words are cut.
 pub const WORDS: usize = 512;
+/// Bytes of an account's text that number the owner of a flow.
+pub const OWNER: usize = 8;
 /// Readers skip unknown types from here on; an unknown type below ends the tunnel.
 pub const OPTIONAL: u64 = 0x20;
 
@@ -105,8 +107,8 @@ pub struct Open {
 /// The opening of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
-    /// The near relay's number for the account, at most [`WORDS`] bytes, or empty. Accounts take
-    /// turns.
+    /// The near relay's number for the account, at most [`WORDS`] bytes, or empty: see [`owner_and_behind`]. Accounts
+    /// take turns.
     pub account: Bytes,
     /// Through how many tunnels it has come already.
     pub hops: u8,
@@ -123,6 +125,15 @@ impl Opening {
     pub fn named(host: &str, port: u16) -> Self {
         let target = Target { host: Host::Name(host.to_owned()), port };
         Self { account: Bytes::new(), hops: 0, target, dscp: None, carries: Carries::Stream }
+    }
+}
+
+/// The number of a flow's owner in its account's text. Where bytes follow the first [`OWNER`], the owner has others
+/// behind it, and the whole text is the number of one of these.
+pub fn owner_and_behind(account: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match account.split_at_checked(OWNER) {
+        Some((owner, behind)) if !behind.is_empty() => (owner, Some(behind)),
+        _ => (account, None),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Scheduling of a shared rate: interactive before bulk, accounts in turn by weight, the flows of
-//! an account in turn, and a guaranteed share for bulk.
+//! Scheduling of a shared rate: interactive before bulk, accounts in turn by weight, the parts of an
+//! account in turn, the flows of a part in turn, and a guaranteed share for bulk.
 //!
 //! ```text
-//! join(weight), open(account, lane)    accounts and flows; keep the handles
-//! on_waiting(flow, bytes)              more of its bytes wait with the driver
-//! next(room)                           the next flow, and how many bytes; they count as sent
+//! join(weight), divide(account), open(part, lane)    accounts, parts and flows; keep the handles
+//! on_waiting(flow, bytes)                            more of its bytes wait with the driver
+//! next(room)                                         the next flow, and how many bytes; they count as sent
 //! set_lane, close, leave
 //! ```
 //! Call it at each slot of a pacer with the room of one packet; it answers in constant time.
@@ -13,7 +13,10 @@
 //! form: one that sent more than its quantum pays that back later. So each gets its weight's
 //! share, to within a quantum and a packet. An idle account earns neither debt nor credit.
 //!
-//! **Flows** of an account take turns, a packet each. One that had nothing waiting goes once before
+//! **Parts** of an account take turns within its turns, in the same way and with equal weights. An account
+//! may be another relay, and its parts those behind it: however many it names, its share is the same.
+//!
+//! **Flows** of a part take turns, a packet each. One that had nothing waiting goes once before
 //! each that had, with its first packets, so that an answer of one packet does not wait for redraws
 //! (FQ-CoDel's new flows, RFC 8290 §3.1; `sch_fq`'s `initial_quantum`). A browser opens thirty connections at
 //! once: their greetings go one after another, and the first is answered a round trip after it began.
@@ -23,9 +26,11 @@
 
 #[cfg(test)]
 mod laws;
+mod turns;
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Bytes, Share};
+use turns::{AccountState, Credit, PartState};
 
 /// Which of the two goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +67,11 @@ impl Default for Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Account(Handle);
 
-/// A flow of an account.
+/// A part of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Part(Handle);
+
+/// A flow of a part of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flow(Handle);
 
@@ -87,45 +96,15 @@ pub struct Snapshot {
     pub sent: [u64; 2],
     /// Accounts there are.
     pub accounts: usize,
+    /// Parts of all accounts.
+    pub parts: usize,
     /// Flows there are.
     pub flows: usize,
 }
 
 #[derive(Debug, Clone)]
-struct AccountState {
-    weight: u32,
-    flows: usize,
-    lanes: [Waiting; 2],
-}
-
-/// An account's flows that have something waiting in a lane.
-#[derive(Debug, Clone)]
-struct Waiting {
-    /// Those that had nothing: before the others, for one turn.
-    fresh: List,
-    others: List,
-    /// Turns of the others.
-    turns: u64,
-    credit: i64,
-}
-
-impl Waiting {
-    const fn new() -> Self {
-        Self { fresh: List::new(0), others: List::new(0), turns: 0, credit: 0 }
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.others.is_empty()
-    }
-
-    const fn list(&mut self, fresh: bool) -> &mut List {
-        if fresh { &mut self.fresh } else { &mut self.others }
-    }
-}
-
-#[derive(Debug, Clone)]
 struct LaneQueue {
-    account: Handle,
+    part: Handle,
     lane: Lane,
     waiting: u64,
     /// Which of the two lists it stands in, and what went since it came into the first.
@@ -135,11 +114,12 @@ struct LaneQueue {
     preferred: Option<u64>,
 }
 
-/// Flows of accounts, and the turn.
+/// Flows of accounts and their parts, and the turn.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     config: Config,
     accounts: Slab<AccountState, 2>,
+    parts: Slab<PartState, 2>,
     flows: Slab<LaneQueue, 1>,
     /// By lane: accounts with something waiting there, in turn.
     turns: [List; 2],
@@ -155,6 +135,7 @@ impl Scheduler {
         Self {
             config,
             accounts: Slab::with_capacity(0),
+            parts: Slab::with_capacity(0),
             flows: Slab::with_capacity(0),
             turns: [List::new(0), List::new(1)],
             owed: 0,
@@ -163,23 +144,35 @@ impl Scheduler {
         }
     }
 
-    /// An account comes; a weight of 0 counts as 1.
+    /// An account comes, without parts; it goes with its last part. A weight of 0 counts as 1.
     pub fn join(&mut self, weight: u32) -> Account {
-        let lanes = [Waiting::new(), Waiting::new()];
-        Account(self.accounts.insert(AccountState { weight: weight.max(1), flows: 0, lanes }))
+        Account(self.accounts.insert(AccountState::new(weight.max(1))))
     }
 
-    /// An account goes. `false` when it still has flows, which then stay as they are.
-    pub fn leave(&mut self, account: Account) -> bool {
-        let empty = self.accounts.get(account.0).is_some_and(|member| member.flows == 0);
-        empty && self.accounts.remove(account.0).is_some()
+    /// Another part of an account; `None` when there is no such account.
+    pub fn divide(&mut self, account: Account) -> Option<Part> {
+        self.accounts.get_mut(account.0)?.parts += 1;
+        Some(Part(self.parts.insert(PartState::new(account.0))))
     }
 
-    /// A flow with nothing waiting; `None` when there is no such account.
-    pub fn open(&mut self, account: Account, lane: Lane) -> Option<Flow> {
-        self.accounts.get_mut(account.0)?.flows += 1;
+    /// A part goes, and its account with the last one. `false` when it still has flows, which then stay as they are.
+    pub fn leave(&mut self, part: Part) -> bool {
+        let empty = self.parts.get(part.0).is_some_and(|state| state.flows == 0);
+        let Some(gone) = empty.then(|| self.parts.remove(part.0)).flatten() else { return false };
+        if let Some(account) = self.accounts.get_mut(gone.account) {
+            account.parts -= 1;
+            if account.parts == 0 {
+                self.accounts.remove(gone.account);
+            }
+        }
+        true
+    }
+
+    /// A flow with nothing waiting; `None` when there is no such part.
+    pub fn open(&mut self, part: Part, lane: Lane) -> Option<Flow> {
+        self.parts.get_mut(part.0)?.flows += 1;
         Some(Flow(self.flows.insert(LaneQueue {
-            account: account.0,
+            part: part.0,
             lane,
             waiting: 0,
             fresh: false,
@@ -192,9 +185,9 @@ impl Scheduler {
     pub fn close(&mut self, flow: Flow) {
         self.take_out(flow.0);
         if let Some(queue) = self.flows.remove(flow.0)
-            && let Some(member) = self.accounts.get_mut(queue.account)
+            && let Some(part) = self.parts.get_mut(queue.part)
         {
-            member.flows -= 1;
+            part.flows -= 1;
         }
     }
 
@@ -255,54 +248,89 @@ impl Scheduler {
             waiting: self.waiting,
             sent: self.sent,
             accounts: self.accounts.len(),
+            parts: self.parts.len(),
             flows: self.flows.len(),
         }
     }
 
-    /// The account whose turn it is, and the flow whose turn it is there.
+    /// The account whose turn it is, the part whose turn it is there, and the flow whose turn it is there.
     fn serve(&mut self, lane: Lane, room: u64) -> Option<Turn> {
         let nth = lane as usize;
-        let quantum = i64::try_from(self.config.quantum.as_u64().max(1)).unwrap_or(i64::MAX);
+        let account = self.account_in_turn(nth)?;
+        let part = self.part_in_turn(account, nth)?;
+        let waiting = &mut self.parts.get_mut(part)?.lanes[nth];
+        let fresh = !waiting.fresh.is_empty();
+        let handle = waiting.list(fresh).head(&self.flows)?;
+        let queue = self.flows.get_mut(handle)?;
+        let bytes = queue.waiting.min(room);
+        queue.waiting -= bytes;
+        queue.went = queue.went.saturating_add(bytes);
+        let empty = queue.waiting == 0;
+        let goes_on = fresh && !empty && queue.went < FIRST;
+        queue.fresh = goes_on;
+        waiting.turns += u64::from(!fresh);
+        if !goes_on {
+            waiting.list(fresh).unlink(&mut self.flows, handle);
+        }
+        if !empty && !goes_on {
+            waiting.others.push_back(&mut self.flows, handle);
+        }
+        let part_over = waiting.credit.spend(bytes);
+        let parts = &mut self.accounts.get_mut(account)?.lanes[nth];
+        let account_over = parts.credit.spend(bytes);
+        if waiting.is_empty() {
+            self.rest(account, part, nth);
+        } else if part_over {
+            parts.turns.rotate(&mut self.parts);
+        }
+        // one that rests is out of turn already
+        if account_over && self.turns[nth].head(&self.accounts) == Some(account) {
+            self.turns[nth].rotate(&mut self.accounts);
+        }
+        self.waiting[nth] -= bytes;
+        Some(Turn { flow: Flow(handle), bytes: Bytes::new(bytes), lane })
+    }
+
+    fn quantum(&self) -> i64 {
+        i64::try_from(self.config.quantum.as_u64().max(1)).unwrap_or(i64::MAX)
+    }
+
+    fn account_in_turn(&mut self, nth: usize) -> Option<Handle> {
+        let quantum = self.quantum();
         loop {
-            let account = self.turns[nth].head(&self.accounts)?;
-            let member = self.accounts.get_mut(account)?;
-            let weight = i64::from(member.weight);
-            let lane_of = &mut member.lanes[nth];
-            if lane_of.credit <= 0 {
-                let more = quantum.saturating_mul(weight);
-                lane_of.credit = lane_of.credit.saturating_add(more);
-                if lane_of.credit <= 0 {
-                    // in debt for more than a turn
-                    self.turns[nth].rotate(&mut self.accounts);
-                    continue;
-                }
+            let handle = self.turns[nth].head(&self.accounts)?;
+            let account = self.accounts.get_mut(handle)?;
+            let quantum = quantum.saturating_mul(i64::from(account.weight));
+            if account.lanes[nth].credit.begins(quantum) {
+                return Some(handle);
             }
-            let fresh = !lane_of.fresh.is_empty();
-            let handle = lane_of.list(fresh).head(&self.flows)?;
-            let queue = self.flows.get_mut(handle)?;
-            let bytes = queue.waiting.min(room);
-            queue.waiting -= bytes;
-            queue.went = queue.went.saturating_add(bytes);
-            let empty = queue.waiting == 0;
-            let goes_on = fresh && !empty && queue.went < FIRST;
-            queue.fresh = goes_on;
-            lane_of.turns += u64::from(!fresh);
-            lane_of.credit = lane_of.credit.saturating_sub_unsigned(bytes);
-            let over = lane_of.credit <= 0;
-            if !goes_on {
-                lane_of.list(fresh).unlink(&mut self.flows, handle);
+            self.turns[nth].rotate(&mut self.accounts);
+        }
+    }
+
+    fn part_in_turn(&mut self, account: Handle, nth: usize) -> Option<Handle> {
+        let quantum = self.quantum();
+        let turns = &mut self.accounts.get_mut(account)?.lanes[nth].turns;
+        loop {
+            let handle = turns.head(&self.parts)?;
+            if self.parts.get_mut(handle)?.lanes[nth].credit.begins(quantum) {
+                return Some(handle);
             }
-            if !empty && !goes_on {
-                lane_of.others.push_back(&mut self.flows, handle);
-            }
-            if lane_of.is_empty() {
-                lane_of.credit = 0;
-                self.turns[nth].unlink(&mut self.accounts, account);
-            } else if over {
-                self.turns[nth].rotate(&mut self.accounts);
-            }
-            self.waiting[nth] -= bytes;
-            return Some(Turn { flow: Flow(handle), bytes: Bytes::new(bytes), lane });
+            turns.rotate(&mut self.parts);
+        }
+    }
+
+    /// Nothing of a part waits any more, nor perhaps of its account: neither debt nor credit stays.
+    fn rest(&mut self, account: Handle, part: Handle, nth: usize) {
+        let Some(state) = self.parts.get_mut(part) else { return };
+        state.lanes[nth].credit = Credit::NONE;
+        let Some(parts) = self.accounts.get_mut(account).map(|state| &mut state.lanes[nth]) else {
+            return;
+        };
+        parts.turns.unlink(&mut self.parts, part);
+        if parts.turns.is_empty() {
+            parts.credit = Credit::NONE;
+            self.turns[nth].unlink(&mut self.accounts, account);
         }
     }
 
@@ -322,33 +350,36 @@ impl Scheduler {
         }
     }
 
-    /// Into its account's turns, and its account into the lane's.
+    /// Into its part's turns, the part into its account's, and the account into the lane's.
     fn put_in(&mut self, flow: Handle) {
         let Some(queue) = self.flows.get_mut(flow) else { return };
-        let (account, nth) = (queue.account, queue.lane as usize);
-        let Some(member) = self.accounts.get_mut(account) else { return };
-        let lane_of = &mut member.lanes[nth];
-        let first = lane_of.is_empty();
-        let fresh = queue.preferred != Some(lane_of.turns);
+        let (part, nth) = (queue.part, queue.lane as usize);
+        let Some(state) = self.parts.get_mut(part) else { return };
+        let (account, waiting) = (state.account, &mut state.lanes[nth]);
+        let part_rested = waiting.is_empty();
+        let fresh = queue.preferred != Some(waiting.turns);
         (queue.fresh, queue.went) = (fresh, 0);
-        queue.preferred = Some(lane_of.turns);
-        lane_of.list(fresh).push_back(&mut self.flows, flow);
-        if first {
+        queue.preferred = Some(waiting.turns);
+        waiting.list(fresh).push_back(&mut self.flows, flow);
+        let Some(state) = self.accounts.get_mut(account).filter(|_| part_rested) else { return };
+        let turns = &mut state.lanes[nth].turns;
+        let account_rested = turns.is_empty();
+        turns.push_back(&mut self.parts, part);
+        if account_rested {
             self.turns[nth].push_back(&mut self.accounts, account);
         }
     }
 
-    /// Out of both, with what waits.
+    /// Out of all of them, with what waits.
     fn take_out(&mut self, flow: Handle) {
         let Some(queue) = self.flows.get(flow).filter(|queue| queue.waiting > 0) else { return };
-        let (account, nth, fresh) = (queue.account, queue.lane as usize, queue.fresh);
+        let (part, nth, fresh) = (queue.part, queue.lane as usize, queue.fresh);
         self.waiting[nth] -= queue.waiting;
-        let Some(member) = self.accounts.get_mut(account) else { return };
-        let lane_of = &mut member.lanes[nth];
-        lane_of.list(fresh).unlink(&mut self.flows, flow);
-        if lane_of.is_empty() {
-            lane_of.credit = 0;
-            self.turns[nth].unlink(&mut self.accounts, account);
+        let Some(state) = self.parts.get_mut(part) else { return };
+        let (account, waiting) = (state.account, &mut state.lanes[nth]);
+        waiting.list(fresh).unlink(&mut self.flows, flow);
+        if waiting.is_empty() {
+            self.rest(account, part, nth);
         }
     }
 }

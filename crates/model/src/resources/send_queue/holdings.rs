@@ -5,6 +5,10 @@
 //! they get, each has `ALPHA / (1 + ALPHA * n)` of it. Bytes that wait cannot be taken back: where others hold more than
 //! that, their part comes free as their bytes are sent.
 //!
+//! An owner may be a relay with owners of its own, which it names as it likes. Each of them may add until it holds
+//! [`ALPHA`] times as much as the relay may add. So however many it names, the relay leaves as much as an owner leaves, and
+//! those behind it leave some to one another: one alone has four ninths of all.
+//!
 //! [`SendQueue`](super::SendQueue) divides an owner's part among its flows in the same way.
 
 /// Of what is free, an owner may hold so many times as much. A larger number gives one alone more, and those that come
@@ -25,9 +29,17 @@ pub struct Holdings {
 impl Holdings {
     /// Bytes that the owner's flows may add: what they add is no longer free.
     pub const fn free(self) -> u64 {
-        let share = ALPHA.saturating_mul(self.most.saturating_sub(self.all));
-        share.saturating_sub(self.own) / (1 + ALPHA)
+        may_add(self.most.saturating_sub(self.all), self.own)
     }
+
+    /// Bytes that may be added by one behind the owner, which holds `part` of what the owner does.
+    pub const fn free_behind(self, part: u64) -> u64 {
+        may_add(self.free(), part)
+    }
+}
+
+const fn may_add(free: u64, own: u64) -> u64 {
+    ALPHA.saturating_mul(free).saturating_sub(own) / (1 + ALPHA)
 }
 
 #[cfg(test)]
@@ -127,5 +139,67 @@ mod tests {
         (0..4).for_each(|owner| memory.fill(owner));
         let mib: Vec<u64> = memory.held.iter().map(|held| held >> 20).collect();
         assert_eq!(mib, [42, 14, 4, 1]);
+    }
+
+    /// Owners behind one relay, by what each holds, and one beside them.
+    #[derive(Debug)]
+    struct Relay {
+        most: u64,
+        behind: Vec<u64>,
+        beside: u64,
+    }
+
+    impl Relay {
+        fn of(&self, own: u64) -> Holdings {
+            Holdings { most: self.most, all: self.behind.iter().sum::<u64>() + self.beside, own }
+        }
+
+        fn fill(&mut self, nth: usize) {
+            let free = self.of(self.behind.iter().sum()).free_behind(self.behind[nth]);
+            self.behind[nth] += free;
+        }
+    }
+
+    proptest! {
+        /// However many a relay names, in whatever order they take all that they may: together they leave what one owner
+        /// leaves.
+        #[test]
+        fn a_relay_leaves_what_an_owner_leaves_however_many_it_names(
+            names in 1_usize..300,
+            again in prop::collection::vec(0_usize..300, 0..100),
+        ) {
+            let most = 64 << 20;
+            let mut relay = Relay { most, behind: vec![0; names], beside: 0 };
+            (0..names).chain(again).for_each(|nth| relay.fill(nth % names));
+            let held: u64 = relay.behind.iter().sum();
+            prop_assert!(held <= most * ALPHA / (1 + ALPHA), "{held}");
+            let free = relay.of(relay.beside).free();
+            prop_assert!(free >= most * 2 / 9, "{free}");
+        }
+
+        /// Those behind a relay that take all that they get and send it again in packets come to equal parts.
+        #[test]
+        fn owners_behind_a_relay_end_with_equal_parts(held in prop::collection::vec(0_u64..100_000, 1..8)) {
+            let names = held.len();
+            let mut relay = Relay { most: 1_000_000, behind: held, beside: 0 };
+            for round in 0..4_000 {
+                let sends = round % names;
+                relay.behind[sends] -= relay.behind[sends].min(1_000);
+                (0..names).for_each(|nth| relay.fill(nth));
+            }
+            let equal = relay.behind.iter().sum::<u64>() / names as u64;
+            for own in &relay.behind {
+                prop_assert!(own.abs_diff(equal) <= equal / 20 + 1_000, "{own} {equal}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_alone_behind_a_relay_leaves_some_to_others_there() {
+        let mut relay = Relay { most: 63 << 20, behind: vec![0; 3], beside: 0 };
+        (0..3).for_each(|nth| relay.fill(nth));
+        let mib: Vec<u64> = relay.behind.iter().map(|held| held >> 20).collect();
+        // the relay has 42 at most
+        assert_eq!(mib, [28, 9, 3]);
     }
 }

@@ -143,7 +143,8 @@ impl PacketFlow {
         let account = directory.and_then(|directory| directory.behind(&peer)).transpose();
         let account = account.map_err(|why| Failure::new(FailureKind::Denied, why))?;
         self.registration.set_account(account.clone());
-        let owner = DatagramOwner::Peer(peer.clone(), account.clone());
+        let number = self.opening.account.clone();
+        let owner = DatagramOwner::Peer(peer.clone(), number, account.clone());
         owner.decider(&config).unresolved(&to)?;
         let (accounts, entry) = (&config.shared.quotas, &self.registration.entry);
         let share = match &account {

@@ -1,23 +1,25 @@
 //! Tunnels to peers.
 
 pub(crate) mod measure;
+mod owner;
 mod unresolved;
+
+pub(crate) use owner::FlowOwner;
 
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind, LateFailure};
 use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::status::TunnelStatus;
-use crate::settings::{KnownAccount, Settings};
+use crate::settings::Settings;
 use crate::transfer::end::End;
-use ekiden_model::resources::overload::Source;
 use ekiden_model::units::Span;
 use ekiden_tunnel::core::Limits;
 use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Peers};
 use ekiden_tunnel::frame::reason::Reason;
 use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::trust::Store;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::hash::RandomState;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use unresolved::Unresolved;
@@ -40,26 +42,6 @@ pub(crate) struct TunnelStream {
     pub(crate) stream: End,
     pub(crate) answer: Arc<LateFailure>,
     pub(crate) leg: TunnelLeg,
-}
-
-/// Whose a flow is: its flows take turns as one, and share the memory of a tunnel as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum FlowOwner<'a> {
-    /// By its number.
-    Account(i64),
-    /// Without an account: an IPv4 address, or an IPv6 /64.
-    Client(Source),
-    /// Behind a peer, without an account here: by the peer's name, and its number for the owner.
-    Behind(&'a str, &'a [u8]),
-}
-
-impl FlowOwner<'_> {
-    /// This relay itself.
-    pub(crate) const OWN: Self = Self::Client(Source::V4(Ipv4Addr::LOCALHOST.to_bits()));
-
-    pub(crate) fn of(account: Option<&KnownAccount>, client: IpAddr) -> Self {
-        account.map_or_else(|| Self::Client(client.into()), |account| Self::Account(account.id))
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -169,9 +151,8 @@ impl Tunnels {
         carries: Carries,
     ) -> Result<Flow, Failure> {
         let hops = one_more(asked.hops)?;
-        let account = self.accounts.hash_one(asked.owner).to_be_bytes();
         let opening = Opening {
-            account: bytes::Bytes::copy_from_slice(&account),
+            account: asked.owner.text(&self.accounts),
             hops,
             target: target(asked.to),
             dscp: asked.dscp,
@@ -329,24 +310,6 @@ mod silent_peer;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn flows_of_one_account_or_of_one_ipv6_64_have_one_owner() {
-        let account = |id| {
-            let (name, allow, deny) = ("home".to_owned(), Vec::new(), Vec::new());
-            KnownAccount { id, name, allow, deny }
-        };
-        let at = |text: &str| text.parse::<IpAddr>().unwrap();
-        let of = |id: i64, text| FlowOwner::of(Some(&account(id)), at(text));
-        let none = |text| FlowOwner::of(None, at(text));
-        assert_eq!(of(3, "192.0.2.1"), of(3, "2001:db8::1"));
-        assert_ne!(of(3, "192.0.2.1"), of(4, "192.0.2.1"));
-        assert_ne!(of(3, "192.0.2.1"), none("192.0.2.1"));
-        assert_eq!(none("2001:db8::1"), none("2001:db8::ffff:1"));
-        assert_ne!(none("2001:db8::1"), none("2001:db8:0:1::1"));
-        assert_ne!(none("192.0.2.1"), none("192.0.2.2"));
-        assert_ne!(FlowOwner::Behind("ship", b"1"), FlowOwner::Behind("ship", b"2"));
-    }
 
     #[test]
     fn a_request_passes_at_most_eight_tunnels() {

@@ -4,6 +4,7 @@ use super::*;
 use ekiden_model::units::Rate;
 use ekiden_tunnel::core::Terms;
 use ekiden_tunnel::trust::{self, Peer, PeerKind, Token};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use tempfile::TempDir;
 

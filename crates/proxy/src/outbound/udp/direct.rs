@@ -302,7 +302,7 @@ impl DirectSockets {
                 let shared = &self.config.shared;
                 let source = match &self.client {
                     DatagramOwner::Client(address, _) => (*address).into(),
-                    DatagramOwner::Peer(name, _) => shared.resources.peers.get(name).source(),
+                    DatagramOwner::Peer(name, ..) => shared.resources.peers.get(name).source(),
                 };
                 let place = match self.sockets.len() < IN_PLACES {
                     true => None,

@@ -3,12 +3,14 @@
 use super::direct::DirectSockets;
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
+use crate::outbound::tunnel::FlowOwner;
 use crate::outbound::udp::tunnel::TunnelFlows;
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
+use bytes::Bytes;
 use ekiden_model::dns::Asker;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,18 +18,29 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) enum DatagramOwner {
     Client(IpAddr, Option<Arc<KnownAccount>>),
-    Peer(String, Option<Arc<KnownAccount>>),
+    /// By its name; with its text for the account.
+    Peer(String, Bytes, Option<Arc<KnownAccount>>),
 }
 
 impl DatagramOwner {
     /// As whom names are asked.
     pub(crate) fn asker(&self) -> Asker {
         match self {
-            Self::Client(_, Some(account)) | Self::Peer(_, Some(account)) => {
+            Self::Client(_, Some(account)) | Self::Peer(_, _, Some(account)) => {
                 Asker::Account(account.id)
             }
             Self::Client(address, None) => Asker::at(*address),
-            Self::Peer(name, None) => Asker::Peer(name.as_str().into()),
+            Self::Peer(name, _, None) => Asker::Peer(name.as_str().into()),
+        }
+    }
+
+    /// As whose its flows go through tunnels.
+    pub(super) fn of_flows(&self) -> FlowOwner<'_> {
+        match self {
+            Self::Client(address, account) => FlowOwner::of(account.as_deref(), *address),
+            Self::Peer(name, number, account) => {
+                FlowOwner::behind(account.as_deref(), name, number)
+            }
         }
     }
 
@@ -36,7 +49,7 @@ impl DatagramOwner {
             Self::Client(address, account) => {
                 config.settings.decider(*address).of(account.as_deref())
             }
-            Self::Peer(name, account) => {
+            Self::Peer(name, _, account) => {
                 config.settings.decider_for_peer(name).of(account.as_deref())
             }
         }
@@ -178,4 +191,25 @@ impl DatagramPaths {
 fn down(hop: &Hop) -> Failure {
     let text = format!("the tunnel to peer \"{}\" is down", hop.upstream.host);
     Failure::new(FailureKind::NoTunnel, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_behind_a_peer_go_as_the_peer_s_numbers() {
+        let home =
+            KnownAccount { id: 3, name: "home".to_owned(), allow: Vec::new(), deny: Vec::new() };
+        for account in [None, Some(Arc::new(home))] {
+            for number in [&b"1"[..], b"2"] {
+                let (of, name) = (Bytes::from_static(number), "near".to_owned());
+                let owner = DatagramOwner::Peer(name, of, account.clone());
+                // as its connections do
+                let known = account.as_deref();
+                assert_eq!(owner.of_flows(), FlowOwner::behind(known, "near", number));
+            }
+        }
+        assert_ne!(FlowOwner::behind(None, "near", b"1"), FlowOwner::behind(None, "near", b"2"));
+    }
 }

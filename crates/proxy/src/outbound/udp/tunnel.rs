@@ -8,7 +8,7 @@
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::udp_counts::DropReason;
-use crate::outbound::tunnel::{FlowOwner, FlowRequest};
+use crate::outbound::tunnel::FlowRequest;
 use crate::outbound::udp::recent::Recent;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
@@ -163,16 +163,11 @@ impl FlowTask {
     async fn carry(&self, packets: &mut mpsc::Receiver<Bytes>) -> Result<(), Failure> {
         let peer = &self.hop.upstream.host;
         let tunnels = self.config.shared.tunnels_to(peer)?;
-        let (client, owner) = match &self.owner {
-            DatagramOwner::Client(address, account) => {
-                (*address, FlowOwner::of(account.as_deref(), *address))
-            }
-            DatagramOwner::Peer(name, account) => {
-                let behind = FlowOwner::Behind(name, b"");
-                let owner = account.as_ref().map_or(behind, |known| FlowOwner::Account(known.id));
-                (Ipv4Addr::UNSPECIFIED.into(), owner)
-            }
+        let client = match &self.owner {
+            DatagramOwner::Client(address, _) => *address,
+            DatagramOwner::Peer(..) => Ipv4Addr::UNSPECIFIED.into(),
         };
+        let owner = self.owner.of_flows();
         let asked = FlowRequest { to: &self.to, client, owner, hops: self.hops, dscp: None };
         let flow = tunnels.open_packets(peer, asked, Span::ZERO, self.coded).await?;
         let from = match self.to.host {

@@ -359,17 +359,23 @@ fn delivers_before_a_break_bytes_that_a_client_ended_or_a_destination_sent() {
     }
 }
 
-/// Of whichever end opens them.
-#[test]
-fn one_account_leaves_flows_for_others() {
+/// A tunnel with places for 100 flows at FAR.
+fn few_flows() -> Network {
     let mut network = Network::new(&Path::default());
     network.ends[FAR].limits.flows = 100;
     network.set_up();
     network.run_for(Span::from_millis(500));
-    let opening = |account: &'static str| {
-        let account = Bytes::from_static(account.as_bytes());
-        Opening { account, ..Opening::named("example.org", 80) }
-    };
+    network
+}
+
+fn opening(account: impl Into<String>) -> Opening {
+    Opening { account: account.into().into(), ..Opening::named("example.org", 80) }
+}
+
+/// Of whichever end opens them.
+#[test]
+fn one_account_leaves_flows_for_others() {
+    let mut network = few_flows();
     let [near, far] = network.tunnel.map(Option::unwrap);
     let now = network.now;
     let many: Vec<FlowId> =
@@ -388,4 +394,34 @@ fn one_account_leaves_flows_for_others() {
     let mut opens = |account| network.ends[FAR].open(now, far, opening(account)).is_ok();
     assert_eq!((0..100).take_while(|_| opens("3")).count(), 16);
     assert!(opens("4"));
+}
+
+/// One relay is eight bytes of an account's text; what follows it gives another number to each flow.
+#[test]
+fn a_relay_leaves_flows_for_others_whatever_numbers_it_gives() {
+    let mut network = few_flows();
+    let near = network.tunnel[NEAR].unwrap();
+    let open = |network: &mut Network, account: String| {
+        network.ends[NEAR].open(network.now, near, opening(account)).unwrap()
+    };
+    let answers = |network: &mut Network, flows: &[FlowId]| {
+        network.settle(1_000);
+        network.run_for(Span::from_millis(500));
+        let accepted = |flow: &&FlowId| network.ends[NEAR].answer(**flow) == Some(Ok(()));
+        flows.iter().filter(accepted).count()
+    };
+    let many: Vec<_> = (0..100).map(|nth| open(&mut network, format!("relay-01{nth}"))).collect();
+    assert_eq!(answers(&mut network, &many), 80);
+    let others = ["relay-02", "relay-031", "one"].map(|of| open(&mut network, of.to_owned()));
+    assert_eq!(answers(&mut network, &others), 3);
+}
+
+#[test]
+fn an_owner_behind_a_relay_leaves_flows_for_others_there() {
+    let mut network = few_flows();
+    let (now, far) = (network.now, network.tunnel[FAR].unwrap());
+    let mut opens = |account| network.ends[FAR].open(now, far, opening(account)).is_ok();
+    assert_eq!((0..100).take_while(|_| opens("relay-01one")).count(), 64);
+    assert_eq!((0..100).take_while(|_| opens("relay-01two")).count(), 13);
+    assert!(opens("relay-01three") && opens("other"));
 }

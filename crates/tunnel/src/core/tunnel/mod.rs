@@ -16,7 +16,7 @@ mod send;
 mod transmit;
 
 use super::config::{Limits, Terms};
-use super::flow::{Flow, Owner};
+use super::flow::Flow;
 use super::lane::Lane;
 use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
@@ -26,8 +26,9 @@ use credit::Hellos;
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
-use ekiden_model::control::scheduler::{self, Account, Scheduler};
+use ekiden_model::control::scheduler::{self, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use flows::accounts::Accounts;
 use marks::Marks;
 use orphans::Orphans;
 use peer_memory::{Shortage, TunnelMemory};
@@ -35,7 +36,6 @@ use probes::Probes;
 use quinn_proto::StreamId;
 use repair::Repairs;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 
 /// A flow's bytes before the peer's HELLO, and an eighth of the total; nobody grants less.
 const EARLY: u64 = 64 * 1024;
@@ -48,14 +48,6 @@ struct GivenUp {
     /// The peer may have sent so many.
     granted: u64,
     carries: Carries,
-}
-
-/// An account's flows.
-#[derive(Debug)]
-struct AccountFlows {
-    turns: Account,
-    owner: Arc<Owner>,
-    flows: usize,
 }
 
 #[derive(Debug)]
@@ -84,7 +76,7 @@ pub(super) struct Tunnel {
     told_restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
-    accounts: BTreeMap<Bytes, AccountFlows>,
+    accounts: Accounts,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
     /// Flows that nobody here has any more, with bytes that wait.
@@ -181,7 +173,7 @@ impl Tunnel {
             restraints: RestraintWatch::default(),
             pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
             scheduler: Scheduler::new(scheduler::Config::default()),
-            accounts: BTreeMap::new(),
+            accounts: Accounts::default(),
             flows: BTreeMap::new(),
             turns: HashMap::new(),
             orphans: Orphans::default(),
@@ -369,7 +361,8 @@ impl Tunnel {
         assert!(self.held <= memory.max(8 * EARLY) && packets <= memory / 4);
         assert!(self.flows.len() <= self.limits.flows + 1, "{}", self.flows.len());
         // a flow that was reset takes no turns, and stays until its end is read
-        assert!(self.accounts.len() <= self.flows.len() && self.turns.len() <= self.flows.len());
+        self.accounts.assert_bounded(self.flows.len());
+        assert!(self.turns.len() <= self.flows.len());
         assert!(self.pieces as u64 <= (memory / 256).max(4_096) + 1, "{}", self.pieces);
         self.repairs.assert_bounded(self.flows.values(), memory);
         self.assert_memory_bounded();
@@ -386,8 +379,8 @@ impl Tunnel {
         assert!(self.given_up.is_empty(), "{:?}", self.given_up);
         assert_eq!((self.held, self.pieces, self.packets), (0, 0, 0));
         assert!(self.flows.is_empty() && self.turns.is_empty(), "{:?}", self.flows);
-        let snapshot = self.scheduler.snapshot();
-        assert_eq!((snapshot.flows, snapshot.accounts, snapshot.waiting), (0, 0, [0, 0]));
+        let scheduler::Snapshot { flows, parts, accounts, waiting, .. } = self.scheduler.snapshot();
+        assert_eq!((flows, parts, accounts, waiting), (0, 0, 0, [0, 0]));
     }
 
     pub(super) fn flows(&self) -> impl Iterator<Item = FlowId> {

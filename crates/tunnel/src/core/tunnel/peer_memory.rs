@@ -3,6 +3,7 @@
 use super::Tunnel;
 use crate::core::Event;
 use crate::core::flow::{Flow, Owner};
+use crate::frame::owner_and_behind;
 use crate::trust::Fingerprint;
 use bytes::Bytes;
 use ekiden_linux::host::sync::locked;
@@ -44,7 +45,7 @@ struct PeerMemory {
     owners: Mutex<Owners>,
 }
 
-/// Whose bytes wait, by the number of the account.
+/// Whose bytes wait, by the account's text: of an owner, or of one behind it.
 #[derive(Debug, Default)]
 struct Owners {
     known: BTreeMap<Bytes, Weak<Owner>>,
@@ -53,16 +54,18 @@ struct Owners {
 }
 
 impl Owners {
-    fn get(&mut self, account: &Bytes) -> Arc<Owner> {
+    fn get(&mut self, account: &[u8]) -> Arc<Owner> {
         if let Some(owner) = self.known.get(account).and_then(Weak::upgrade) {
             return owner;
         }
+        let (owner, behind) = owner_and_behind(account);
+        let within = behind.map(|_| self.get(owner));
         if self.known.len() > self.most {
             self.known.retain(|_, owner| owner.strong_count() > 0);
             // so that it takes as many newcomers as it takes steps
             self.most = 2 * self.known.len() + 16;
         }
-        let owner = Arc::default();
+        let owner = Arc::new(Owner::new(within));
         // a slice would keep the datagram that brought it
         self.known.insert(Bytes::copy_from_slice(account), Arc::downgrade(&owner));
         owner
@@ -105,7 +108,7 @@ impl TunnelMemory {
     }
 
     /// Whose flows of an account are, in all of the peer's tunnels.
-    pub(super) fn owner(&self, account: &Bytes) -> Arc<Owner> {
+    pub(super) fn owner(&self, account: &[u8]) -> Arc<Owner> {
         locked(&self.peer.owners).get(account)
     }
 
@@ -126,8 +129,12 @@ impl TunnelMemory {
 
     /// What a flow's owner may add, where all flows of the peer share so much memory for bytes that wait to be sent.
     pub(super) fn free(&self, most: u64, flow: &Flow) -> u64 {
-        let (all, own) = (self.peer.waiting.load(Relaxed), flow.waiting.owner().waiting());
-        Holdings { most, all, own }.free()
+        let (all, owner) = (self.peer.waiting.load(Relaxed), flow.waiting.owner());
+        let of = |owner: &Owner| Holdings { most, all, own: owner.waiting() };
+        match owner.within() {
+            None => of(owner).free(),
+            Some(within) => of(within).free_behind(owner.waiting()),
+        }
     }
 
     /// What nobody uses of it.

@@ -3,16 +3,14 @@
 use super::super::flow::{End, Flow};
 use super::super::lane::{Lane, LaneEvent, NO_DATAGRAMS, StreamOwner};
 use super::super::{Event, FlowId};
-use super::{AccountFlows, EARLY, Tunnel};
+use super::{EARLY, Tunnel};
 use crate::core::ack_tap::PacketOutcome;
 use crate::frame::reason::Reason;
 use crate::frame::{Frame, Hello, Open, Opening};
 use bytes::Bytes;
 use ekiden_model::control::repair::Repaired;
-use ekiden_model::control::scheduler;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// While bulk is acknowledged, its round trips count: the interactive lane's few packets are
@@ -228,21 +226,14 @@ impl Tunnel {
     }
 
     pub(super) fn enter(&mut self, now: Time, id: u64, ours: bool, opening: Opening) {
-        let entry = self.accounts.entry(opening.account.clone());
-        let known = entry.or_insert_with(|| AccountFlows {
-            turns: self.scheduler.join(1),
-            owner: self.memory.owner(&opening.account),
-            flows: 0,
-        });
-        known.flows += 1;
-        let (account, owner) = (known.turns, Arc::clone(&known.owner));
-        let Some(turns) = self.scheduler.open(account, scheduler::Lane::Interactive) else {
+        let entered = self.accounts.enter(&opening.account, &mut self.scheduler, &self.memory);
+        let Some((turns, owner)) = entered else {
             return self.fail("internal error: a new flow has no account".to_owned());
         };
         let limit = self.greeting.as_ref().map_or(EARLY, |_| self.hellos.window);
         let window = self.window();
         let limits = (limit, window.max(self.promised));
-        let flow = Flow::new(now, ours, opening, (account, turns, owner), limits);
+        let flow = Flow::new(now, ours, opening, (turns, owner), limits);
         self.turns.insert(turns, id);
         self.flows.insert(id, flow);
         // the window promised in HELLO may be less than what the path turned out to need

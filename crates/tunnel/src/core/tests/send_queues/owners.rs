@@ -13,6 +13,13 @@ fn opening(account: &'static str, port: u16) -> Opening {
     Opening { account, ..Opening::named("example.org", port) }
 }
 
+/// Of an owner behind a relay, which gives it a number.
+fn behind(number: u16, port: u16) -> Opening {
+    let account = format!("relay-01{number}").into();
+    // its bytes are bulk from the first one on
+    Opening { account, dscp: Some(8), ..Opening::named("example.org", port) }
+}
+
 /// Writes while there is room worth a write; how much.
 fn fill(end: &mut Endpoint, now: Time, flow: FlowId) -> u64 {
     let bytes = Bytes::from(vec![7; 1 << 20]);
@@ -106,4 +113,73 @@ fn an_account_has_one_part_in_all_tunnels_of_a_peer() {
     end.close(now, tunnels[0], "an end");
     let more = end.open(now, tunnels[1], opening("many", 31)).unwrap();
     assert!(fill(end, now, more) > 100_000);
+}
+
+/// The relay gives each flow another number.
+#[test]
+fn a_relay_leaves_memory_for_others_whatever_numbers_it_gives() {
+    let mut network = Network::new(&path());
+    network.set_up();
+    network.run_for(Span::from_millis(500));
+    let most = LITTLE.as_u64() / 2;
+    let tunnel = network.tunnel[NEAR].unwrap();
+    let numbers = |network: &mut Network, of: std::ops::Range<u16>| -> Vec<u64> {
+        let end = &mut network.ends[NEAR];
+        let flow = |number| end.open(network.now, tunnel, behind(number, 80)).unwrap();
+        let flows: Vec<FlowId> = of.map(flow).collect();
+        flows.into_iter().map(|flow| fill(end, network.now, flow)).collect()
+    };
+    let first = numbers(&mut network, 0..3);
+    // those behind it leave some to one another, too
+    assert!(first.iter().all(|held| *held > 4 * LEAST), "{first:?}");
+    numbers(&mut network, 3..400);
+    let held = network.ends[NEAR].snapshots()[0].waiting;
+    assert!(held <= most * 2 / 3 + 400 * LEAST, "{held}");
+    let [one] = flows(&mut network, "one", 1)[..] else { panic!() };
+    let few = fill(&mut network.ends[NEAR], network.now, one);
+    assert!(few > 10 * LEAST, "{few}");
+    network.run_for(Span::from_secs(1));
+    network.tunnel(NEAR).assert_bounded();
+}
+
+/// The bytes of each flow that come to NEAR, which opened it, where FAR always has more to send. FAR knows of owners by
+/// the texts that came.
+fn came(openings: Vec<Opening>) -> Vec<u64> {
+    let mut network = Network::new(&path());
+    network.ends[FAR].limits.memory = units::Bytes::mib(64);
+    network.set_up();
+    network.run_for(Span::from_millis(500));
+    let (now, tunnel) = (network.now, network.tunnel[NEAR].unwrap());
+    let open = |opening| network.ends[NEAR].open(now, tunnel, opening).unwrap();
+    let flows: Vec<FlowId> = openings.into_iter().map(open).collect();
+    network.settle(500);
+    let mut came = vec![0; flows.len()];
+    for _ in 0..500 {
+        for (flow, came) in flows.iter().zip(&mut came) {
+            let there = network.twin(*flow, FAR);
+            fill(&mut network.ends[FAR], network.now, there);
+            *came += network.read(NEAR, *flow).0.len() as u64;
+        }
+        network.run_for(Span::from_millis(10));
+    }
+    came
+}
+
+#[test]
+fn a_relay_has_the_turns_of_one_account_whatever_numbers_it_gives() {
+    let one = Opening { dscp: Some(8), ..opening("one", 80) };
+    let openings = (0..30).map(|number| behind(number, 80)).chain([one]).collect();
+    let came = came(openings);
+    let (all, one) = (came[..30].iter().sum::<u64>(), came[30]);
+    assert!(one > 800_000 && all < one / 3 * 4 && one < all / 3 * 4, "{all} {one}");
+    // and each of those behind it has as much
+    let (least, most) = (came[..30].iter().min().unwrap(), came[..30].iter().max().unwrap());
+    assert!(most - least <= 3 * 1_500, "{came:?}");
+}
+
+#[test]
+fn owners_behind_a_relay_take_turns() {
+    let came = came((0..20).map(|port| behind(1, 80 + port)).chain([behind(2, 80)]).collect());
+    let (many, one) = (came[..20].iter().sum::<u64>(), came[20]);
+    assert!(one > 800_000 && many < one / 3 * 4 && one < many / 3 * 4, "{many} {one}");
 }

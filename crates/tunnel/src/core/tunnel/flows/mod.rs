@@ -1,5 +1,7 @@
 //! Local operations on flows: open, write, read, end.
 
+pub(super) mod accounts;
+
 use super::super::config::STREAMS;
 use super::super::flow::{End, Receiving};
 use super::super::lane::Lane;
@@ -15,8 +17,6 @@ const MOST_GIVEN_UP: usize = 8_192;
 /// A reader whose peer has used up its credit grants more at least so often, however little it has read. An Ekiden peer
 /// resets what its owner left behind where nothing is granted for a minute.
 const GRANT_AFTER: Span = Span::from_secs(5);
-/// Flows that an account may have, for each that is free.
-const ALPHA: usize = 4;
 
 impl Tunnel {
     pub(in crate::core) fn open(
@@ -48,11 +48,10 @@ impl Tunnel {
         Ok(FlowId { tunnel: self.id, flow: id })
     }
 
-    /// Whether an account may have another flow: only while it has less than four times what is free (dynamic thresholds;
-    /// Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most, and others always find some.
-    pub(super) fn has_room_for(&self, account: &Bytes) -> bool {
+    /// Whether an account may have another flow beside those of others.
+    pub(super) fn has_room_for(&self, account: &[u8]) -> bool {
         let free = self.limits.flows.saturating_sub(self.flows.len());
-        self.accounts.get(account).map_or(0, |account| account.flows) < ALPHA * free
+        self.accounts.have_room_for(account, free)
     }
 
     pub(in crate::core) fn accept(&mut self, now: Time, id: u64) {
@@ -239,12 +238,6 @@ impl Tunnel {
         self.repairs.on_removed(id, &flow);
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
-        if let Some(known) = self.accounts.get_mut(&flow.opening.account) {
-            known.flows -= 1;
-            if known.flows == 0 {
-                self.scheduler.leave(flow.account);
-                self.accounts.remove(&flow.opening.account);
-            }
-        }
+        self.accounts.leave(&flow.opening.account, &mut self.scheduler);
     }
 }
