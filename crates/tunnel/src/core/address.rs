@@ -11,7 +11,6 @@ use ekiden_model::units::Time;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator, InvalidCid};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -67,15 +66,14 @@ impl Address {
         })
     }
 
-    /// Whether a connection of this address has to show first that the address is its own.
-    pub(super) fn wants_proof(&self, from: SocketAddr) -> bool {
-        locked(&self.places).wants_proof(Source::of_datagram(from))
+    /// Whether a connection of this source has to show first that the address is its own.
+    pub(super) fn wants_proof(&self, source: Source) -> bool {
+        locked(&self.places).wants_proof(source)
     }
 
     /// A place for a connection, perhaps another's; `None` where all are taken.
-    pub(super) fn place(self: &Arc<Self>, now: Time, from: SocketAddr) -> Option<Place> {
+    pub(super) fn place(self: &Arc<Self>, now: Time, source: Source) -> Option<Place> {
         let is_lost = Arc::new(AtomicBool::new(false));
-        let source = Source::of_datagram(from);
         let admitted = locked(&self.places).on_attempt(now, source, Arc::clone(&is_lost))?;
         if let Some(other) = admitted.gives_way {
             other.store(true, Relaxed);

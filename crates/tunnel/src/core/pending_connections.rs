@@ -64,9 +64,9 @@ impl Endpoint {
             return self.reply(way, reply, transmit.size);
         }
         let validated = incoming.remote_address_validated();
-        let attempt = match !validated && self.address.wants_proof(way.peer) {
+        let attempt = match !validated && self.address.wants_proof(way.source()) {
             true => Attempt::Retry,
-            false => locked(&self.address.initials).on_attempt(now, way.peer, validated),
+            false => locked(&self.address.initials).on_attempt(now, way.source(), validated),
         };
         if attempt == Attempt::Drop {
             return self.quinn.ignore(incoming);
@@ -77,7 +77,7 @@ impl Endpoint {
             }
             return;
         }
-        let Some(place) = self.address.place(now, way.peer) else {
+        let Some(place) = self.address.place(now, way.source()) else {
             let transmit = self.quinn.refuse(incoming, &mut reply);
             return self.reply(way, reply, transmit.size);
         };
@@ -273,7 +273,7 @@ impl Endpoint {
 }
 
 /// Whether a datagram begins with an Initial packet of QUIC version 1 (RFC 9000 §17.2.2) or of a draft.
-pub(super) fn is_initial(datagram: &[u8]) -> bool {
+pub(crate) fn is_initial(datagram: &[u8]) -> bool {
     matches!(datagram, [first, version @ ..] if first & 0xb0 == 0x80 && version.len() >= 4)
 }
 
