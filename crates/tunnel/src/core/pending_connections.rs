@@ -28,6 +28,10 @@ const PATIENCE: Span = Span::from_secs(10);
 pub(crate) const STRANGER: &str =
     "your relay is not a peer of this one; its operator can invite it";
 
+/// To a lane whose tunnel is another thread's: the kernel chooses the thread by the sender's address.
+const ELSEWHERE: &str =
+    "the two connections of the tunnel came from two addresses; connecting again may help";
+
 #[derive(Debug)]
 pub(super) struct PendingConnection {
     pub(super) lane: Lane,
@@ -181,6 +185,9 @@ impl Endpoint {
                 let id = self.new_id();
                 let key = (id, peer, hello.session, false);
                 let tunnel = self.new_tunnel(now, key, terms);
+                if !self.address.take_session((peer, hello.session), &tunnel.alive) {
+                    return self.reject(now, handle, code::OTHER_LANE, ELSEWHERE);
+                }
                 self.insert_tunnel(id, tunnel);
                 id
             }

@@ -381,3 +381,63 @@ fn a_peer_without_datagrams_is_sent_away() {
         Some("the peer ended it: QUIC's DATAGRAM frames must be enabled (RFC 9221)")
     );
 }
+
+/// NEAR and two threads of an address, at no distance, for 2 s. Each lane's packets come to a thread.
+fn meet_threads(near: &mut Endpoint, threads: &mut [Endpoint], start: Time, of: [usize; 2]) {
+    let [from, to]: [SocketAddr; 2] =
+        ["100.64.0.1:1", "100.64.0.2:4433"].map(|text| text.parse().unwrap());
+    let mut buf = Vec::new();
+    for ms in 0..2_000 {
+        let now = start + Span::from_millis(ms);
+        near.on_deadline(now);
+        while let Some(out) = near.transmit(now, &mut buf) {
+            let lane = out.mark.map(|lane| of[usize::from(lane)]);
+            for (nth, thread) in threads.iter_mut().enumerate() {
+                // a connection that is being closed has no mark; threads know their own
+                if lane.is_none_or(|lane| lane == nth) {
+                    thread.receive(now, from, BytesMut::from(&buf[..out.size]));
+                }
+            }
+        }
+        for thread in threads.iter_mut() {
+            thread.on_deadline(now);
+            while let Some(out) = thread.transmit(now, &mut buf) {
+                near.receive(now, to, BytesMut::from(&buf[..out.size]));
+            }
+        }
+    }
+}
+
+#[test]
+fn lanes_that_come_to_two_threads_make_no_two_tunnels() {
+    let Network { now, ends: [mut near, far], .. } = Network::new(&Path::default());
+    let peer = AdmittedPeer { fingerprint: near.credentials.fingerprint(), terms: slow() };
+    let memory = Arc::default();
+    let mut threads: Vec<Endpoint> = AddressThread::all(2, &far.limits, &memory)
+        .map(|thread| {
+            let way = (true, far.origin, None);
+            Endpoint::of_thread(far.credentials.clone(), far.limits, way, thread)
+        })
+        .collect();
+    threads.iter_mut().for_each(|thread| thread.admit(now, std::slice::from_ref(&peer), &[]));
+    meet_threads(&mut near, &mut threads, now, [0, 1]);
+    let ends = std::iter::from_fn(|| near.event());
+    let ends: Vec<_> = ends.filter(|event| matches!(event, Event::Down { .. })).collect();
+    let [Event::Down { end, .. }] = &ends[..] else { panic!("{ends:?}") };
+    assert!(end.by_peer && end.reason.contains(" two addresses"), "{end:?}");
+    let count = |threads: &[Endpoint]| [0, 1].map(|nth| threads[nth].tunnels.len());
+    assert_eq!(count(&threads), [0, 0], "each was told");
+    // nothing stays of it: its session may come again, to any thread
+    for (thread, seconds) in [(1, 2), (0, 6)] {
+        let start = now + Span::from_secs(seconds);
+        let far = far.credentials.fingerprint();
+        let to = "100.64.0.2:4433".parse().unwrap();
+        let id = near.connect(start, to, far, Bytes::new(), slow(), (77, false)).unwrap();
+        meet_threads(&mut near, &mut threads, start, [thread; 2]);
+        assert!(threads[thread].tunnels.values().all(|it| it.lanes.iter().all(Option::is_some)));
+        assert_eq!(count(&threads), [0, 1].map(|nth| usize::from(nth == thread)));
+        near.close(start + Span::from_secs(2), id, "over");
+        meet_threads(&mut near, &mut threads, start + Span::from_secs(2), [thread; 2]);
+        assert_eq!(count(&threads), [0, 0]);
+    }
+}
