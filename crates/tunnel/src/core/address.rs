@@ -10,11 +10,11 @@ use ekiden_model::resources::overload::{PendingPlaces, PlaceId, Source};
 use ekiden_model::units::Time;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator, InvalidCid};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Threads at most.
@@ -30,6 +30,8 @@ pub(crate) struct Address {
     places: Mutex<PendingPlaces<Arc<AtomicBool>>>,
     /// Tunnels of all threads.
     pub(super) tunnels: AtomicUsize,
+    /// Sessions of the tunnels that peers opened, of all threads. One is free once its tunnel is dropped, however it ended.
+    sessions: Mutex<BTreeMap<(Fingerprint, u64), Weak<()>>>,
     /// What peers' tunnels hold, of all addresses.
     pub(super) memory: Arc<PeersMemory>,
 }
@@ -63,24 +65,37 @@ impl Address {
             breakers: Mutex::default(),
             places: Mutex::new(PendingPlaces::new(limits.pending())),
             tunnels: AtomicUsize::new(0),
+            sessions: Mutex::default(),
             memory: Arc::clone(memory),
         })
     }
 
-    /// Whether a connection of this address has to show first that the address is its own.
-    pub(super) fn wants_proof(&self, from: SocketAddr) -> bool {
-        locked(&self.places).wants_proof(Source::of_datagram(from))
+    /// Whether a connection of this source has to show first that the address is its own.
+    pub(super) fn wants_proof(&self, source: Source) -> bool {
+        locked(&self.places).wants_proof(source)
     }
 
     /// A place for a connection, perhaps another's; `None` where all are taken.
-    pub(super) fn place(self: &Arc<Self>, now: Time, from: SocketAddr) -> Option<Place> {
+    pub(super) fn place(self: &Arc<Self>, now: Time, source: Source) -> Option<Place> {
         let is_lost = Arc::new(AtomicBool::new(false));
-        let source = Source::of_datagram(from);
         let admitted = locked(&self.places).on_attempt(now, source, Arc::clone(&is_lost))?;
         if let Some(other) = admitted.gives_way {
             other.store(true, Relaxed);
         }
         Some(Place { address: Arc::clone(self), id: admitted.place, is_lost })
+    }
+
+    /// Takes a peer's session for a tunnel, which holds `alive`; whether no other tunnel has it.
+    pub(super) fn take_session(&self, session: (Fingerprint, u64), alive: &Arc<()>) -> bool {
+        let mut sessions = locked(&self.sessions);
+        sessions.retain(|_, alive| alive.strong_count() > 0);
+        match sessions.entry(session) {
+            Entry::Vacant(free) => {
+                free.insert(Arc::downgrade(alive));
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
     }
 
     #[cfg(test)]

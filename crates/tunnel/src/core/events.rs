@@ -6,6 +6,7 @@ use crate::trust::Fingerprint;
 use bytes::Bytes;
 use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
+use ekiden_model::resources::overload::Source;
 use ekiden_model::units::{self, Rate, Span, Time};
 use std::net::{IpAddr, SocketAddr};
 
@@ -95,11 +96,20 @@ pub struct Way {
     pub peer: SocketAddr,
     /// The address here that the peer sent to, where the socket has several and reports it: answers come from there.
     pub here: Option<IpAddr>,
+    /// The other end of the TCP connection that carried it, where one did. `peer` is then no address of the network.
+    pub tcp: Option<IpAddr>,
+}
+
+impl Way {
+    /// The source that an Initial counts for. Over TCP each connection of an address has another `peer`.
+    pub(super) fn source(&self) -> Source {
+        self.tcp.map_or_else(|| Source::of_datagram(self.peer), Source::from)
+    }
 }
 
 impl From<SocketAddr> for Way {
     fn from(peer: SocketAddr) -> Self {
-        Self { peer, here: None }
+        Self { peer, here: None, tcp: None }
     }
 }
 

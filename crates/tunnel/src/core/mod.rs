@@ -52,8 +52,8 @@ pub use config::{AdmittedPeer, Invited, Limits, Terms};
 pub use flow::End;
 
 use crate::core::ack_tap::AckTap;
-pub(crate) use crate::core::pending_connections::STRANGER;
-use crate::core::pending_connections::{PendingConnection, is_initial};
+use crate::core::pending_connections::PendingConnection;
+pub(crate) use crate::core::pending_connections::{STRANGER, is_initial};
 use crate::trust::Credentials;
 use address::Address;
 pub(crate) use address::{AddressThread, MOST_THREADS, Owners};

@@ -28,6 +28,10 @@ const PATIENCE: Span = Span::from_secs(10);
 pub(crate) const STRANGER: &str =
     "your relay is not a peer of this one; its operator can invite it";
 
+/// To a lane whose tunnel is another thread's: the kernel chooses the thread by the sender's address.
+const ELSEWHERE: &str =
+    "the two connections of the tunnel came from two addresses; connecting again may help";
+
 #[derive(Debug)]
 pub(super) struct PendingConnection {
     pub(super) lane: Lane,
@@ -64,9 +68,9 @@ impl Endpoint {
             return self.reply(way, reply, transmit.size);
         }
         let validated = incoming.remote_address_validated();
-        let attempt = match !validated && self.address.wants_proof(way.peer) {
+        let attempt = match !validated && self.address.wants_proof(way.source()) {
             true => Attempt::Retry,
-            false => locked(&self.address.initials).on_attempt(now, way.peer, validated),
+            false => locked(&self.address.initials).on_attempt(now, way.source(), validated),
         };
         if attempt == Attempt::Drop {
             return self.quinn.ignore(incoming);
@@ -77,7 +81,7 @@ impl Endpoint {
             }
             return;
         }
-        let Some(place) = self.address.place(now, way.peer) else {
+        let Some(place) = self.address.place(now, way.source()) else {
             let transmit = self.quinn.refuse(incoming, &mut reply);
             return self.reply(way, reply, transmit.size);
         };
@@ -181,6 +185,9 @@ impl Endpoint {
                 let id = self.new_id();
                 let key = (id, peer, hello.session, false);
                 let tunnel = self.new_tunnel(now, key, terms);
+                if !self.address.take_session((peer, hello.session), &tunnel.alive) {
+                    return self.reject(now, handle, code::OTHER_LANE, ELSEWHERE);
+                }
                 self.insert_tunnel(id, tunnel);
                 id
             }
@@ -287,7 +294,7 @@ impl Endpoint {
 }
 
 /// Whether a datagram begins with an Initial packet of QUIC version 1 (RFC 9000 §17.2.2) or of a draft.
-pub(super) fn is_initial(datagram: &[u8]) -> bool {
+pub(crate) fn is_initial(datagram: &[u8]) -> bool {
     matches!(datagram, [first, version @ ..] if first & 0xb0 == 0x80 && version.len() >= 4)
 }
 

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Bytes of the shortest datagram that may begin a connection (RFC 9000 §14.1).
+const LEAST_INITIAL: usize = 1_200;
+
 impl Endpoint {
     /// A datagram came. An Initial of an unknown address waits until [`Endpoint::on_deadline`], or is dropped where
     /// there are too many (`docs/book/src/design/protocol.md`).
@@ -22,7 +25,12 @@ impl Endpoint {
             return self.handle(now, way, datagram);
         }
         let known = self.is_known(way.peer);
-        if !locked(&self.address.initials).on_initial(now, way.peer, known) {
+        // QUIC drops it as well, but too late: it would have used up the rates of others. Of a known address the rest of
+        // the datagram may be for its connection
+        if !known && datagram.len() < LEAST_INITIAL {
+            return;
+        }
+        if !locked(&self.address.initials).on_initial(now, way.source(), known) {
             return;
         }
         if known {

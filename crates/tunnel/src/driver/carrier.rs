@@ -3,8 +3,10 @@
 //! They do not touch the network stack in between, so that no packet filter and no lack of room in a socket stops them.
 
 use super::{Shared, locked};
+use crate::core::{Way, is_initial};
 use bytes::{Bytes, BytesMut};
 use ekiden_linux::host::clock;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +14,11 @@ use tokio::sync::mpsc;
 
 /// Datagrams that may wait for the connection: so short that a full path shows early.
 const QUEUE: usize = 96;
+
+/// Datagrams that may come before a tunnel goes over a carrier: as many as a connection may send before it is known.
+const UNCLAIMED: u32 = 4_096;
+/// Initials among them: two handshakes take 20 where all is repeated until they are given up.
+const UNCLAIMED_INITIALS: u32 = 64;
 
 /// Carriers so far, of all drivers.
 static CARRIERS: AtomicU64 = AtomicU64::new(0);
@@ -30,42 +37,73 @@ pub(crate) struct CarrierEnd {
 #[derive(Debug)]
 pub(crate) struct Inlet {
     shared: Arc<Shared>,
-    at: SocketAddr,
+    way: Way,
+    /// `None` where this end connected, or a tunnel went over it when the rest was used up.
+    unclaimed: Option<Unclaimed>,
+}
+
+/// What may still come while no tunnel goes over a carrier.
+#[derive(Debug, Clone, Copy)]
+struct Unclaimed {
+    datagrams: u32,
+    initials: u32,
+}
+
+impl Unclaimed {
+    /// Whether one more may come.
+    fn takes(&mut self, datagram: &[u8]) -> bool {
+        let initials = self.initials.checked_sub(u32::from(is_initial(datagram)));
+        let left = self.datagrams.checked_sub(1).zip(initials);
+        if let Some((datagrams, initials)) = left {
+            *self = Self { datagrams, initials };
+        }
+        left.is_some()
+    }
 }
 
 impl Drop for Inlet {
     fn drop(&mut self) {
-        locked(&self.shared.carriers).remove(&self.at);
+        locked(&self.shared.carriers).remove(&self.way.peer);
     }
 }
 
 impl CarrierEnd {
-    /// A new one, at an address that no other has.
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    /// A new one, at an address that no other has; `from` the address that connected, where that was not this end.
+    pub(super) fn new(shared: Arc<Shared>, from: Option<IpAddr>) -> Self {
         let at = address(CARRIERS.fetch_add(1, Ordering::Relaxed));
         let (sender, outgoing) = mpsc::channel(QUEUE);
         locked(&shared.carriers).insert(at, sender);
-        Self { inlet: Inlet { shared, at }, outgoing }
+        let way = Way { peer: at, here: None, tcp: from };
+        let all = Unclaimed { datagrams: UNCLAIMED, initials: UNCLAIMED_INITIALS };
+        let unclaimed = from.is_some().then_some(all);
+        Self { inlet: Inlet { shared, way, unclaimed }, outgoing }
     }
 
     /// The address by which the core knows it.
     pub(crate) const fn at(&self) -> SocketAddr {
-        self.inlet.at
+        self.inlet.way.peer
     }
 }
 
 impl Inlet {
-    /// Hands the core a datagram that came.
-    pub(crate) fn deliver(&self, datagram: BytesMut) {
+    /// Hands the core a datagram that came. Errors: too many came, and no tunnel goes over the carrier.
+    pub(crate) fn deliver(&mut self, datagram: BytesMut) -> io::Result<()> {
         let mut events = Vec::new();
         {
             let mut core = locked(&self.shared.core);
-            core.receive(clock::now(), self.at, datagram);
+            if self.unclaimed.as_mut().is_some_and(|unclaimed| !unclaimed.takes(&datagram)) {
+                if !core.has_tunnel_at(self.way.peer) {
+                    return Err(io::Error::other("too much came, and no tunnel goes over it"));
+                }
+                self.unclaimed = None;
+            }
+            core.receive(clock::now(), self.way, datagram);
             events.extend(std::iter::from_fn(|| core.event()));
         }
         // as a datagram on the socket wakes the thread
         self.shared.ring();
         self.shared.tell(events);
+        Ok(())
     }
 }
 
@@ -105,5 +143,13 @@ mod tests {
         assert!(!seen.iter().any(|at| at.ip().is_unspecified()));
         assert!(!is_carrier("127.0.0.1:1".parse().unwrap()));
         assert!(!is_carrier("[::1]:1".parse().unwrap()));
+    }
+
+    #[test]
+    fn initials_and_all_datagrams_are_bounded_before_a_tunnel_goes_over_a_carrier() {
+        let initial = [0xc0, 0, 0, 0, 1];
+        let mut left = Unclaimed { datagrams: 4, initials: 2 };
+        assert!(left.takes(&initial) && left.takes(&initial) && !left.takes(&initial));
+        assert!(left.takes(&[0x40]) && left.takes(&[]) && !left.takes(&[]));
     }
 }

@@ -42,7 +42,7 @@ use ekiden_model::units::Time;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -123,9 +123,9 @@ impl Driver {
         self.shared.with(work)
     }
 
-    /// An end for datagrams that come and go over a connection of TCP.
-    fn carrier(&self) -> CarrierEnd {
-        CarrierEnd::new(Arc::clone(&self.shared))
+    /// An end for datagrams that come and go over a connection of TCP; `from` this address where another relay connected.
+    fn carrier(&self, from: Option<IpAddr>) -> CarrierEnd {
+        CarrierEnd::new(Arc::clone(&self.shared), from)
     }
 
     fn flow(&self, id: FlowId) -> Flow {

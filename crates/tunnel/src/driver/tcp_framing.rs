@@ -19,7 +19,7 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 /// Datagrams that wait are written together up to so many bytes: a record of TLS.
 const TOGETHER: usize = 16_384;
 
-/// Copies until the connection ends, breaks or is silent for too long; returns the reason.
+/// Copies until the connection ends, breaks, is silent for too long or brings too much; returns the reason.
 pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
     stream: S,
     end: &mut CarrierEnd,
@@ -36,7 +36,7 @@ pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
 
 async fn unpack<S: AsyncRead>(
     reader: ReadHalf<S>,
-    deliver: impl Fn(BytesMut),
+    mut deliver: impl FnMut(BytesMut) -> io::Result<()>,
     silence: Duration,
 ) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(TOGETHER, reader);
@@ -46,7 +46,7 @@ async fn unpack<S: AsyncRead>(
             let mut datagram = BytesMut::zeroed(length);
             reader.read_exact(&mut datagram).await.map(|_| datagram)
         });
-        deliver(datagram.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??);
+        deliver(datagram.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)?;
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
         let (delivered, incoming) = mpsc::channel(10);
         let task = tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(stream);
-            let deliver = |datagram| delivered.try_send(datagram).unwrap();
+            let deliver = |datagram| delivered.try_send(datagram).map_err(io::Error::other);
             let ended = tokio::select! {
                 ended = unpack(reader, deliver, silence) => ended,
                 ended = pack(writer, &mut outgoing) => ended,

@@ -158,7 +158,7 @@ fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBat
                 // none that pretends to come by a carrier
                 let datagrams = datagrams.filter(|datagram| !carrier::is_carrier(datagram.from));
                 let datagrams = datagrams.filter_map(|datagram| {
-                    let way = Way { peer: datagram.from, here: datagram.here };
+                    let way = Way { peer: datagram.from, here: datagram.here, tcp: None };
                     // its own memory: what QUIC keeps of one must not keep all that came with it
                     let own = || (way, BytesMut::from(datagram.bytes));
                     (!shared.siblings.pass_on(way, datagram.bytes)).then(own)

@@ -43,10 +43,10 @@ impl Source {
         matches!(self, Self::Peer(_))
     }
 
-    /// Of a datagram. On loopback each port is a program of its own, and in 0.0.0.0/8 a tunnel's way over TCP.
+    /// Of a datagram that came over UDP. On loopback each port is a program of its own.
     pub fn of_datagram(from: SocketAddr) -> Self {
         let host = match from.ip().to_canonical() {
-            IpAddr::V4(ip) if ip.is_loopback() || ip.octets()[0] == 0 => ip.to_bits(),
+            IpAddr::V4(ip) if ip.is_loopback() => ip.to_bits(),
             IpAddr::V6(ip) if ip.is_loopback() => 0,
             ip => return ip.into(),
         };

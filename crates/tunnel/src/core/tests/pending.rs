@@ -195,18 +195,23 @@ fn connections_that_are_being_closed_are_few() {
     assert_eq!(far.pending.len(), 8);
 }
 
-/// A program at an address of its own that begins connections and says nothing on them.
+/// A program that begins connections and says nothing on them.
 struct Crowd {
     endpoint: Endpoint,
-    address: SocketAddr,
+    way: Way,
 }
 
 impl Crowd {
+    /// At an address of its own.
     fn new(nth: u8) -> Self {
+        Self::at(SocketAddr::from(([100, 64, 1, nth], 7)).into())
+    }
+
+    fn at(way: Way) -> Self {
         let credentials = Credentials::generate().unwrap();
         let limits = Limits { datagram: 1_472, ..Limits::default() };
         let endpoint = Endpoint::new(credentials, limits, false, Instant::now(), None);
-        Self { endpoint, address: SocketAddr::from(([100, 64, 1, nth], 7)) }
+        Self { endpoint, way }
     }
 
     /// Two more.
@@ -228,7 +233,7 @@ fn exchange(network: &mut Network, crowds: &mut [Crowd]) {
         for crowd in crowds.iter_mut() {
             crowd.endpoint.on_deadline(now);
             while let Some(out) = crowd.endpoint.transmit(now, &mut buf) {
-                network.ends[FAR].receive(now, crowd.address, BytesMut::from(&buf[..out.size]));
+                network.ends[FAR].receive(now, crowd.way, BytesMut::from(&buf[..out.size]));
                 busy = true;
             }
         }
@@ -236,7 +241,7 @@ fn exchange(network: &mut Network, crowds: &mut [Crowd]) {
         while let Some(out) = network.ends[FAR].transmit(now, &mut buf) {
             let datagram = BytesMut::from(&buf[..out.size]);
             let from = network.addresses[FAR];
-            match crowds.iter_mut().find(|crowd| crowd.address == out.to) {
+            match crowds.iter_mut().find(|crowd| crowd.way.peer == out.to) {
                 Some(crowd) => crowd.endpoint.receive(now, from, datagram),
                 None => network.ends[NEAR].receive(now, from, datagram),
             }
@@ -245,10 +250,15 @@ fn exchange(network: &mut Network, crowds: &mut [Crowd]) {
     }
 }
 
-/// FAR with crowds at so many addresses that begin 32 connections a second each, and go on meanwhile.
-fn joins_beside(addresses: u8) {
+/// One of the TCP connections of a single address.
+fn carrier(nth: u8) -> Way {
+    let peer = SocketAddr::from(([0, 0, 1, nth], 7));
+    Way { peer, here: None, tcp: Some([100, 64, 2, 1].into()) }
+}
+
+/// FAR with crowds that begin 32 connections a second each, and go on meanwhile; `share` is the most that wait.
+fn joins_beside(mut crowds: Vec<Crowd>, share: usize) {
     let mut network = Network::new(&Path::default());
-    let mut crowds: Vec<Crowd> = (0..addresses).map(Crowd::new).collect();
     let start = network.now;
     let (mut joined, mut most) = (Time::NEVER, 0);
     network.cut = [true; 2];
@@ -276,21 +286,72 @@ fn joins_beside(addresses: u8) {
             joined = joined.min(network.now);
         }
     }
-    // with the relay's own
-    let share = if addresses == 1 { 32 + 2 } else { 128 };
-    assert_eq!(most, share, "places of {addresses}");
+    assert_eq!(most, share);
     let took = joined.since(start + Span::from_millis(200 * 16));
     assert!(took < Span::from_secs(1), "{took:?}");
 }
 
 #[test]
 fn a_relay_joins_while_one_address_floods() {
-    joins_beside(1);
+    // with the relay's own
+    joins_beside(vec![Crowd::new(0)], 32 + 2);
 }
 
 #[test]
 fn a_relay_joins_while_all_places_are_taken() {
-    joins_beside(8);
+    joins_beside((0..8).map(Crowd::new).collect(), 128);
+}
+
+#[test]
+fn tcp_connections_of_one_address_share_its_places() {
+    joins_beside((0..8).map(|nth| Crowd::at(carrier(nth))).collect(), 32 + 2);
+}
+
+/// An Initial packet of so many bytes that no key opens.
+fn junk(length: u16) -> BytesMut {
+    let mut datagram = BytesMut::zeroed(length.into());
+    let head = [0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0];
+    datagram[..16].copy_from_slice(&head);
+    // of the rest (RFC 9000 §16)
+    datagram[16..18].copy_from_slice(&(0x4000 | (length - 18)).to_be_bytes());
+    datagram
+}
+
+/// How long a relay takes to join over UDP while so many junk Initials of these bytes come by each of 32 ways whenever
+/// anything happens; at most 5 s.
+fn joins_beside_junk(length: u16, way: impl Fn(u8) -> Way) -> Span {
+    let mut network = Network::new(&Path::default());
+    let limit = network.now + Span::from_secs(5);
+    while !network.ends[FAR].snapshots().iter().any(|seen| seen.up) && network.now < limit {
+        // more than come back until the next time
+        for nth in (0..32).flat_map(|nth| [nth; 32]) {
+            network.ends[FAR].receive(network.now, way(nth), junk(length));
+            network.ends[FAR].on_deadline(network.now);
+        }
+        let next = network.now + Span::from_millis(10);
+        network.step(next);
+    }
+    network.now.since(Time::ZERO)
+}
+
+#[test]
+fn junk_over_tcp_connections_of_one_address_keeps_no_relay_from_joining() {
+    let took = joins_beside_junk(1_200, carrier);
+    assert!(took < Span::from_millis(500), "{took:?}");
+}
+
+#[test]
+fn initials_that_are_too_short_use_up_nothing() {
+    let from = |nth| SocketAddr::from(([100, 64, 3, nth], 7)).into();
+    let took = joins_beside_junk(1_199, from);
+    assert!(took < Span::from_millis(500), "{took:?}");
+    // those of an address with a connection reach it
+    let mut network = silent();
+    let near = network.addresses[NEAR];
+    assert!(network.ends[FAR].is_known(near));
+    network.ends[FAR].receive(network.now, near, junk(1_199));
+    network.run_for(Span::from_millis(100));
+    assert_eq!((network.ends[FAR].pending.len(), network.down(NEAR)), (2, None));
 }
 
 #[test]
@@ -319,4 +380,64 @@ fn a_peer_without_datagrams_is_sent_away() {
         network.down(NEAR),
         Some("the peer ended it: QUIC's DATAGRAM frames must be enabled (RFC 9221)")
     );
+}
+
+/// NEAR and two threads of an address, at no distance, for 2 s. Each lane's packets come to a thread.
+fn meet_threads(near: &mut Endpoint, threads: &mut [Endpoint], start: Time, of: [usize; 2]) {
+    let [from, to]: [SocketAddr; 2] =
+        ["100.64.0.1:1", "100.64.0.2:4433"].map(|text| text.parse().unwrap());
+    let mut buf = Vec::new();
+    for ms in 0..2_000 {
+        let now = start + Span::from_millis(ms);
+        near.on_deadline(now);
+        while let Some(out) = near.transmit(now, &mut buf) {
+            let lane = out.mark.map(|lane| of[usize::from(lane)]);
+            for (nth, thread) in threads.iter_mut().enumerate() {
+                // a connection that is being closed has no mark; threads know their own
+                if lane.is_none_or(|lane| lane == nth) {
+                    thread.receive(now, from, BytesMut::from(&buf[..out.size]));
+                }
+            }
+        }
+        for thread in threads.iter_mut() {
+            thread.on_deadline(now);
+            while let Some(out) = thread.transmit(now, &mut buf) {
+                near.receive(now, to, BytesMut::from(&buf[..out.size]));
+            }
+        }
+    }
+}
+
+#[test]
+fn lanes_that_come_to_two_threads_make_no_two_tunnels() {
+    let Network { now, ends: [mut near, far], .. } = Network::new(&Path::default());
+    let peer = AdmittedPeer { fingerprint: near.credentials.fingerprint(), terms: slow() };
+    let memory = Arc::default();
+    let mut threads: Vec<Endpoint> = AddressThread::all(2, &far.limits, &memory)
+        .map(|thread| {
+            let way = (true, far.origin, None);
+            Endpoint::of_thread(far.credentials.clone(), far.limits, way, thread)
+        })
+        .collect();
+    threads.iter_mut().for_each(|thread| thread.admit(now, std::slice::from_ref(&peer), &[]));
+    meet_threads(&mut near, &mut threads, now, [0, 1]);
+    let ends = std::iter::from_fn(|| near.event());
+    let ends: Vec<_> = ends.filter(|event| matches!(event, Event::Down { .. })).collect();
+    let [Event::Down { end, .. }] = &ends[..] else { panic!("{ends:?}") };
+    assert!(end.by_peer && end.reason.contains(" two addresses"), "{end:?}");
+    let count = |threads: &[Endpoint]| [0, 1].map(|nth| threads[nth].tunnels.len());
+    assert_eq!(count(&threads), [0, 0], "each was told");
+    // nothing stays of it: its session may come again, to any thread
+    for (thread, seconds) in [(1, 2), (0, 6)] {
+        let start = now + Span::from_secs(seconds);
+        let far = far.credentials.fingerprint();
+        let to = "100.64.0.2:4433".parse().unwrap();
+        let id = near.connect(start, to, far, Bytes::new(), slow(), (77, false)).unwrap();
+        meet_threads(&mut near, &mut threads, start, [thread; 2]);
+        assert!(threads[thread].tunnels.values().all(|it| it.lanes.iter().all(Option::is_some)));
+        assert_eq!(count(&threads), [0, 1].map(|nth| usize::from(nth == thread)));
+        near.close(start + Span::from_secs(2), id, "over");
+        meet_threads(&mut near, &mut threads, start + Span::from_secs(2), [thread; 2]);
+        assert_eq!(count(&threads), [0, 0]);
+    }
 }

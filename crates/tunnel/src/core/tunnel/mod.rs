@@ -55,6 +55,8 @@ pub(super) struct Tunnel {
     pub(super) id: TunnelId,
     pub(super) peer: Fingerprint,
     pub(super) session: u64,
+    /// Gone with the tunnel, so that others see that it ended.
+    pub(super) alive: Arc<()>,
     /// This end opened it, and opens flows of even numbers.
     pub(super) opener: bool,
     pub(super) lanes: [Option<Lane>; 2],
@@ -159,6 +161,7 @@ impl Tunnel {
             id,
             peer,
             session,
+            alive: Arc::default(),
             opener,
             lanes: [None, None],
             secret: Bytes::new(),

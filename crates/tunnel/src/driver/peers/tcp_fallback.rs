@@ -101,7 +101,7 @@ impl Dialled {
     /// Carries datagrams of the driver; over another connection when this one breaks.
     pub(crate) fn carry(self, driver: &Driver, carried: Carried) -> Outgoing {
         let Self { connector, to, stream } = self;
-        let mut inside = driver.carrier();
+        let mut inside = driver.carrier(None);
         let end = inside.at();
         locked(&carried).insert(end, to);
         let task = tokio::spawn(async move {
@@ -200,7 +200,7 @@ pub(crate) async fn incoming(
         }
         () = place.lost() => return Ok(gave_way()),
     };
-    let mut carrier = inside.driver.carrier();
+    let mut carrier = inside.driver.carrier(Some(from.ip()));
     let end = carrier.at();
     locked(&inside.carried).insert(end, from);
     // also when the task is given up

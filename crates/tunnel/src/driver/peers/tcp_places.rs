@@ -36,12 +36,13 @@ impl Door {
 
     /// Somebody connected; `None` where the connection is to be closed.
     pub(super) fn on_attempt(&mut self, now: Time, from: IpAddr) -> Option<Place> {
-        if self.rate.on_attempt(now, (from, 0).into(), true) != Attempt::Accept {
+        let source = Source::from(from);
+        if self.rate.on_attempt(now, source, true) != Attempt::Accept {
             return None;
         }
         let (gives_way, lost) = oneshot::channel();
         // whoever gives way learns it by the end of its channel
-        let admitted = locked(&self.places).on_attempt(now, Source::from(from), gives_way)?;
+        let admitted = locked(&self.places).on_attempt(now, source, gives_way)?;
         Some(Place { places: Arc::clone(&self.places), id: admitted.place, lost })
     }
 }
