@@ -164,8 +164,9 @@ impl Cache {
         if let Some(entry) = in_memory(store, key) {
             return counted(entry, budget).map(Some);
         }
-        let mut memory = budget.reserve(self.reads.size).ok_or(NotNow)?;
-        let (store, key) = (store.clone(), key.to_owned());
+        // given back once the body is there, which counts by itself
+        let memory = budget.unshared().reserve(self.reads.size).ok_or(NotNow)?;
+        let (store, key, budget) = (store.clone(), key.to_owned(), budget.clone());
         let watch = self.changes.watch(&key);
         // the read keeps its place and memory until the disk answers, however long the lookup waits
         let reading = tokio::spawn(async move {
@@ -181,14 +182,12 @@ impl Cache {
                     None
                 }
             };
-            let counted = entry.map(|entry| {
-                memory.shrink_to(entry.body_size());
-                Counted { entry, memory }
-            });
+            drop(memory);
+            let counted = entry.map(|entry| counted(entry, &budget)).transpose();
             drop(place);
             counted
         });
-        let read = reading.await.map_err(|_| NotNow)?;
+        let read = reading.await.map_err(|_| NotNow)??;
         self.reads.on_answer();
         Ok(read)
     }

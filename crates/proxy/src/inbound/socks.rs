@@ -160,7 +160,11 @@ fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
 /// Counts what opens a tunnel, up and down, once its account is known.
 async fn pass(session: &Session, [up, down]: [usize; 2]) -> Result<(), Failure> {
     session.pass_head(Direction::Up, up).await?;
-    session.pass_head(Direction::Down, down).await
+    tokio::select! {
+        biased;
+        passed = session.pass_head(Direction::Down, down) => passed,
+        () = session.client.broken() => Err(Failure::client_gone(&session.client.error())),
+    }
 }
 
 /// Reads a message and its length, or why it is malformed.

@@ -188,13 +188,13 @@ impl Session {
         let passed = tokio::select! {
             biased;
             passed = self.pass(direction, bytes) => passed,
-            // nothing else waits with it for its client, and the head takes memory
+            // the head takes memory; of an answer's head the exchange watches both
             () = self.client.broken(), if direction == Direction::Up => {
                 return Err(Failure::client_gone(&self.client.error()));
             }
             () = tokio::time::sleep(limit.into()), if direction == Direction::Up => {
                 let text = format!("the account's rate had no room for this request within {limit}");
-                return Err(Failure::new(FailureKind::Exhausted, text));
+                return Err(Failure::new(FailureKind::Exhausted, text).retry_after(limit));
             }
         };
         passed.map_err(|over| Failure::new(FailureKind::Denied, over.to_string()))

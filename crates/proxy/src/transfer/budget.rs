@@ -41,7 +41,7 @@ impl TransferBudget {
 
     /// All of it.
     pub(crate) fn unshared(self: &Arc<Self>) -> TransferShare {
-        TransferShare::new(self, Arc::default(), u64::MAX)
+        TransferShare { of_free: None, ..TransferShare::new(self, Arc::default(), 1) }
     }
 
     /// Pipes, then memory.
@@ -70,14 +70,20 @@ pub(crate) struct TransferShare {
     all: Arc<TransferBudget>,
     /// What its connections hold, in bytes.
     own: Arc<AtomicU64>,
-    of_free: u64,
+    /// `None`: it has all.
+    of_free: Option<u64>,
 }
 
 impl TransferShare {
     /// `of_free`: it takes more while it has less than so many times what is free (dynamic thresholds: Choudhury and Hahne,
     /// IEEE/ACM ToN 6(2), 1998). So with 1 it leaves half to those that come later.
     pub(crate) fn new(all: &Arc<TransferBudget>, own: Arc<AtomicU64>, of_free: u64) -> Self {
-        Self { all: Arc::clone(all), own, of_free }
+        Self { all: Arc::clone(all), own, of_free: Some(of_free) }
+    }
+
+    /// All of it, for what is given back soon.
+    pub(crate) fn unshared(&self) -> Self {
+        self.all.unshared()
     }
 
     /// Of which it is a share.
@@ -89,7 +95,9 @@ impl TransferShare {
     pub(crate) fn reserve(&self, n: usize) -> Option<ReservedMemory> {
         let (bytes, memory) = (n as u64, &self.all.memory);
         let own = self.own.load(Ordering::Relaxed).saturating_add(bytes);
-        if own > memory.left().saturating_mul(self.of_free) || !memory.take(bytes) {
+        let left = memory.left().saturating_sub(bytes);
+        let is_beyond = self.of_free.is_some_and(|of_free| own > left.saturating_mul(of_free));
+        if is_beyond || !memory.take(bytes) {
             return None;
         }
         self.own.fetch_add(bytes, Ordering::Relaxed);
@@ -143,12 +151,14 @@ mod tests {
         assert_eq!((first.len(), fill(&one).len()), (6, 0), "on each of its connections");
         let second = fill(&two);
         assert_eq!(second.len(), 3);
-        assert_eq!(fill(&peer).len(), 3);
+        assert_eq!(fill(&peer).len(), 2);
         drop(second);
         first[0].shrink_to(0);
         assert_eq!(one.own.load(Ordering::Relaxed), 5 << 20);
         drop(first);
-        assert_eq!(fill(&peer).len(), 11);
+        assert_eq!(fill(&peer).len(), 10);
+        assert!(share(1).reserve(7 << 20).is_none(), "also at once");
+        assert!(budget.unshared().reserve(12 << 20).is_some());
         assert_eq!(budget.status()[1].used, 0);
     }
 }

@@ -184,7 +184,7 @@ proptest! {
                     prop_assert!(ended.len() <= 1);
                     if own < of_free * free && !is_part_held {
                         prop_assert!(begun.is_ok() && ended.is_empty());
-                    } else if proven && own == 0 && (most_held >= 2 || unproven > 0) {
+                    } else if proven && own == 0 && (most_held >= 2 || unproven > most / 4) {
                         prop_assert_eq!(ended.len(), 1, "a holder that has none finds room");
                     } else {
                         prop_assert_eq!(begun.is_ok(), ended.len() == 1);
@@ -202,7 +202,8 @@ proptest! {
                         let fair = proven && count(&plain, of) == most_held && most_held >= own + 2;
                         let has_rested = now.since(moved) >= RESTED;
                         let rested = has_rested && (of == holder || own == 0) && !is_part_held;
-                        let gives_way = proven && own == 0 && free == 0 || is_part_held && has_rested;
+                        let many = unproven > most / 4;
+                        let gives_way = proven && own == 0 && free == 0 && many || is_part_held && has_rested;
                         prop_assert!(of_holder && (fair || rested) || of_unproven && gives_way);
                         plain.swap_remove(gone);
                     }

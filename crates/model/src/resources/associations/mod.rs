@@ -12,8 +12,8 @@
 //! nothing from each other. Otherwise one ends that was idle for [`RESTED`]: the newcomer's own, or, where the newcomer
 //! has none, one of the largest holder. A NAT drops such a mapping, too.
 //!
-//! One sender may forge as many holders as it likes. So those that are not proven leave a quarter of all to the others,
-//! and where all are held, one of theirs ends for a proven newcomer that has none.
+//! One sender may forge as many holders as it likes. So those that are not proven leave a quarter of all to the others.
+//! Where all are held, one of theirs ends for a proven newcomer that has none, while they have more than a quarter.
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
@@ -164,6 +164,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         if share.proven
             && own == 0
             && self.held() >= share.most
+            && self.unproven_held > share.most / 4
             && let Some(id) = self.longest_idle_unproven()
         {
             return Some(id);

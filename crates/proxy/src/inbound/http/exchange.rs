@@ -136,7 +136,8 @@ async fn both_ways(
     let reused = origin.reused;
     let progress = Progress::default();
     let begun = clock::now();
-    let idle = limits(&origin.route.client_leg.leg, &origin.leg.leg).idle;
+    let silent = limits(&origin.route.client_leg.leg, &origin.leg.leg);
+    let (mut idle, half_closed) = (silent.idle, silent.half_closed);
     let mut sending = true;
     let mut response_due = Time::NEVER;
     let result = {
@@ -158,7 +159,7 @@ async fn both_ways(
                     sending = false;
                     // another answer, or a refusal, would go into the one that has begun
                     let sent = match sent {
-                        Err(UploadError::Stale) if progress.is_answered() => Err(UploadError::Origin),
+                        Err(UploadError::Stale) if progress.has_arrived() => Err(UploadError::Origin),
                         sent => sent,
                     };
                     response_due = clock::now() + session.config.settings.timeouts.response;
@@ -169,8 +170,11 @@ async fn both_ways(
                         // the server may have answered before it read everything
                         Err(UploadError::Origin) => {}
                         Err(UploadError::Stale) => break Err(ExchangeError::Stale),
-                        // half-closed within the body: an answer can still arrive, or goes on
-                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && progress.is_answered() => {}
+                        // half-closed within the body: an answer can still arrive, or goes on, and the server learns of it
+                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && progress.is_answered() => {
+                            stream.finish();
+                            idle = idle.min(half_closed);
+                        }
                         Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                             break Err(ExchangeError::Failed(BadMessage::bad("the connection ended within the request body").into()));
                         }

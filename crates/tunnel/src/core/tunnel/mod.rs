@@ -36,6 +36,7 @@ use probes::Probes;
 use quinn_proto::StreamId;
 use repair::Repairs;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// A flow's bytes before the peer's HELLO, and an eighth of the total; nobody grants less.
 const EARLY: u64 = 64 * 1024;

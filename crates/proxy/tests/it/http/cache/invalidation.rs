@@ -132,7 +132,7 @@ fn changes_at_one_origin_keep_nothing_of_another_from_being_stored() {
 }
 
 #[test]
-fn what_one_client_wants_takes_nothing_from_others() {
+fn wishes_of_one_client_take_nothing_from_others() {
     let (relay, origin) = (relay(), Origin::new());
     let kept = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
     through(&relay, &origin, "GET", "/a", "", &answer("200 OK", kept, "body"));
