@@ -16,6 +16,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 /// The near relay's port for all it speaks.
 pub(crate) const PORT: u16 = 3128;
@@ -223,6 +225,22 @@ impl Relays {
             return Ok(());
         }
         Err(io::Error::other(printed))
+    }
+
+    /// Waits until clients' connections are over at the near relay, for half a minute at most: what closes them counts, too,
+    /// and what carries messages is counted within a second.
+    pub(crate) fn settle(&self) {
+        let is_over = || {
+            let status = self.near.home.status();
+            status.is_some_and(|status| status["budgets"][0]["used"].as_u64() == Some(0))
+        };
+        for _ in 0..30 {
+            thread::sleep(Duration::from_secs(1));
+            if is_over() {
+                break;
+            }
+        }
+        thread::sleep(Duration::from_secs(2));
     }
 
     /// What the near relay's process counted of each account since it began.

@@ -270,6 +270,7 @@ impl Stage {
         for wrong in self.alerts.wrong() {
             failures.push(format!("a message to the receiver of alerts is none: {wrong}"));
         }
+        self.relays.settle();
         // a relay that ended by itself says nothing, and the run has a summary all the same
         let counted = self.relays.counted();
         self.relays.near.stop();
