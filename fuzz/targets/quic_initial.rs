@@ -17,8 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         // with PADDING, as a client has to
         let mut frames = datagram.to_vec();
         frames.resize(frames.len().max(1_162), 0);
-        let protected =
-            (kind & 1 == 1).then(|| protect(kind & 2 == 2, b"a client", read, &frames));
+        let protected = (kind & 1 == 1).then(|| protect(kind & 2 == 2, b"a client", read, &frames));
         let datagram = protected.flatten().unwrap_or_else(|| datagram.to_vec());
         let _ = is_initial(&datagram);
         read += 1;
