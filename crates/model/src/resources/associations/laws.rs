@@ -103,7 +103,7 @@ fn holders_that_may_be_forged_leave_a_quarter() {
     // all are held, and nobody has two more than a newcomer
     let mut all = Associations::new();
     for holder in 0..12 {
-        all.begin(at(0), forged, holder, holder.into(), drop).unwrap();
+        all.begin(at(0), forged, holder, holder, drop).unwrap();
     }
     for holder in 100..104 {
         all.begin(at(0), share(16, CLIENT), holder, 100, drop).unwrap();
