@@ -82,6 +82,7 @@ impl TransferShare {
     }
 
     /// All of it, for what is given back soon.
+    #[cfg(feature = "cache")]
     pub(crate) fn unshared(&self) -> Self {
         self.all.unshared()
     }
