@@ -17,9 +17,6 @@ use tokio::sync::Notify;
 /// An association that moves datagrams is entered as moving once in this time, because each entry takes a lock.
 const MOVES: Span = Span::from_secs(1);
 
-/// How many times what is free a peer may have: it speaks for all clients behind it.
-const PEER_OF_FREE: u64 = 8;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DropReason {
     /// No header, a fragment, or no clear destination.
@@ -51,8 +48,8 @@ impl Holder {
 
     const fn of_free(self) -> u64 {
         match self {
-            Self::Source(Source::Peer(_)) => PEER_OF_FREE,
-            Self::Account(_) | Self::Source(_) => 1,
+            Self::Source(source) => source.of_free(),
+            Self::Account(_) => 1,
         }
     }
 }

@@ -50,7 +50,7 @@ use ekiden_linux::host::{clock, usage};
 use ekiden_linux::sockets::buffers::Limits;
 use ekiden_model::resources::budget::Budget;
 use ekiden_model::resources::buffers::{Allocator, Side};
-use ekiden_model::resources::idle::{Handle, Pool, Register};
+use ekiden_model::resources::idle::{Handle, Keepers, Pool, Register};
 use ekiden_model::resources::overload::{
     Admission, Pressure, Resource, Source, Sources, Watermarks,
 };
@@ -125,6 +125,8 @@ struct State {
     pooled: HashMap<PoolKey, u32>,
     /// Tasks that notice the end of a pooled connection, by its number.
     watchers: BTreeMap<u64, pool::PoolWatcher>,
+    /// For whom they are kept.
+    keepers: Keepers,
     /// Parked clients and tunnels, by the client's connection.
     parked: BTreeMap<u64, Handle>,
     counts: ResourceCounts,
@@ -207,6 +209,7 @@ impl Resources {
             spares: 0,
             pooled: HashMap::new(),
             watchers: BTreeMap::new(),
+            keepers: Keepers::default(),
             parked: BTreeMap::new(),
             counts: ResourceCounts::default(),
             numbers: 0,

@@ -12,6 +12,7 @@ use crate::transfer::end::End;
 use crate::wire::http::fields;
 use crate::wire::http::head::Field;
 use ekiden_linux::host::clock;
+use ekiden_model::resources::overload::Source;
 use ekiden_model::units::{Span, Time};
 use std::io;
 use std::net::IpAddr;
@@ -32,6 +33,8 @@ pub(crate) struct Origin {
     pub(crate) through: Arc<[String]>,
     /// The other end of the connection.
     pub(crate) peer: IpAddr,
+    /// For whom it is kept between requests: the client of the last one.
+    pub(crate) keeper: Source,
     pub(crate) reused: bool,
     pub(crate) idle_since: Time,
     /// For how many seconds the server keeps it open from then on, where it says so.

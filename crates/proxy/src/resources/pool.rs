@@ -122,8 +122,8 @@ impl Resources {
         true
     }
 
-    /// Pools a connection for the next request. Where the pool is full the oldest leaves it, or one client's connections to
-    /// many servers would keep out those of all others.
+    /// Pools a connection for the next request. Where the pool is full, the oldest of the source that keeps the most
+    /// leaves it.
     pub(crate) fn put_idle(self: &Arc<Self>, origin: IdleOrigin, key: PoolKey) {
         self.change(|state, deferred| {
             let rest = self.put(state, deferred, origin, key);
@@ -152,10 +152,13 @@ impl Resources {
             return Some(origin);
         }
         while state.watchers.len() as u64 >= u64::from(limits.connections) {
-            state.drop_oldest(deferred);
+            let Some((_, number)) = state.keepers.leaves() else { break };
+            let Some(gone) = state.take_out(number, deferred) else { break };
+            deferred.dropped.push(gone);
         }
         let (stream, leg) = (origin.stream().clone(), origin.managed.id);
         let number = state.number();
+        state.keepers.on_kept(origin.keeper, number);
         let parked = IdleConnection::Origin { origin, number };
         let handle = state.register.insert(clock::now(), Pool::Server(key.clone()), parked);
         *state.pooled.entry(key).or_default() += 1;
@@ -180,7 +183,7 @@ impl Resources {
             let idle = state.register.reuse(&Pool::Server(key))?;
             // clients have other keys
             let IdleConnection::Origin { origin, number } = idle.payload else { return None };
-            state.unpool(&idle.key, number, deferred);
+            state.unpool(&idle.key, &origin, number, deferred);
             state.counts.reused += 1;
             state.rouse(&[origin.managed.id]);
             Some(origin)
@@ -190,13 +193,9 @@ impl Resources {
     /// Removes a pooled connection that expired or that the other side closed.
     fn expire(self: &Arc<Self>, number: u64) {
         self.change(|state, deferred| {
-            let Some(watcher) = state.watchers.get(&number) else { return };
-            let Some(idle) = state.register.remove(watcher.handle) else { return };
-            if let IdleConnection::Origin { origin, number } = idle.payload {
-                state.unpool(&idle.key, number, deferred);
-                state.counts.expired += 1;
-                deferred.dropped.push(origin);
-            }
+            let Some(origin) = state.take_out(number, deferred) else { return };
+            state.counts.expired += 1;
+            deferred.dropped.push(origin);
             // this is the watcher's own task, which ends by itself
             deferred.watchers.clear();
             state.serve(deferred);
@@ -261,7 +260,7 @@ impl State {
                     gone
                 }
                 IdleConnection::Origin { origin, number } => {
-                    self.unpool(&idle.key, number, deferred);
+                    self.unpool(&idle.key, &origin, number, deferred);
                     deferred.dropped.push(origin);
                     true
                 }
@@ -298,6 +297,7 @@ impl State {
             }
         }
         self.pooled.clear();
+        self.keepers.clear();
     }
 
     pub(super) fn park_tunnel(&mut self, now: Time, entry: Arc<ConnectionEntry>) {
@@ -319,21 +319,25 @@ impl State {
         handle.is_some_and(|handle| self.register.remove(handle).is_some())
     }
 
-    /// The connection that was pooled before all others leaves the pool.
-    fn drop_oldest(&mut self, deferred: &mut Deferred) {
-        let Some((_, oldest)) = self.watchers.pop_first() else { return };
-        let idle = self.register.remove(oldest.handle);
-        deferred.watchers.push(oldest.task);
-        if let Some(idle) = idle
-            && let IdleConnection::Origin { origin, number } = idle.payload
-        {
-            self.unpool(&idle.key, number, deferred);
-            deferred.dropped.push(origin);
-        }
+    /// The connection of this number leaves the pool.
+    fn take_out(&mut self, number: u64, deferred: &mut Deferred) -> Option<IdleOrigin> {
+        let handle = self.watchers.get(&number)?.handle;
+        let idle = self.register.remove(handle)?;
+        // clients have other numbers
+        let IdleConnection::Origin { origin, .. } = idle.payload else { return None };
+        self.unpool(&idle.key, &origin, number, deferred);
+        Some(origin)
     }
 
-    fn unpool(&mut self, key: &Pool<u64, PoolKey>, number: u64, deferred: &mut Deferred) {
+    fn unpool(
+        &mut self,
+        key: &Pool<u64, PoolKey>,
+        origin: &Origin,
+        number: u64,
+        deferred: &mut Deferred,
+    ) {
         deferred.watchers.extend(self.watchers.remove(&number).map(|watcher| watcher.task));
+        self.keepers.on_gone(origin.keeper, number);
         if let Pool::Server(key) = key
             && let Some(n) = self.pooled.get_mut(key)
         {

@@ -20,6 +20,7 @@ use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_linux::sockets::socket;
 use ekiden_model::dns::Asker;
+use ekiden_model::resources::overload::Source;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Span;
 use std::future::Future;
@@ -28,9 +29,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// How many times what is free of the memory for bytes in transit a peer may have: it speaks for all clients behind it.
-const PEER_OF_FREE: u64 = 8;
 
 pub(crate) struct OpenedRoute {
     pub(crate) connection: UpstreamConnection,
@@ -61,9 +59,15 @@ impl Session {
         }
     }
 
+    /// With whom its connections count as one.
+    pub(crate) fn source(&self) -> Source {
+        let peer = self.arrival.as_ref().map(|arrival| arrival.joined().source());
+        peer.unwrap_or_else(|| self.address.ip().into())
+    }
+
     /// Memory for bytes in transit, of which its address or peer has a share.
     pub(crate) fn transfer(&self) -> TransferShare {
-        let of_free = if self.arrival.is_some() { PEER_OF_FREE } else { 1 };
+        let of_free = self.source().of_free();
         TransferShare::new(&self.config.shared.transfer, self.permit.in_transit(), of_free)
     }
 

@@ -26,6 +26,7 @@ impl Session {
             leg: connection.leg,
             through: connection.through,
             peer: connection.peer.ip(),
+            keeper: self.source(),
             reused: false,
             idle_since: clock::now(),
             kept_for: None,

@@ -17,9 +17,11 @@
 //! **Keys.** Many connections may be idle under one key; [`Pool`] is a proxy's. Results are the
 //! same with every hasher. Because peers choose keys, a daemon passes a hasher with a random seed.
 
+mod keepers;
 mod key;
 mod register;
 
 pub use crate::slab::Handle;
+pub use keepers::Keepers;
 pub use key::Pool;
 pub use register::{Config, Idle, Register, Snapshot};

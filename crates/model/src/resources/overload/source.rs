@@ -38,6 +38,11 @@ impl fmt::Display for Source {
 }
 
 impl Source {
+    /// How many times what is free of a shared budget it may have: a peer speaks for all clients behind it.
+    pub const fn of_free(self) -> u64 {
+        if self.is_invited() { 8 } else { 1 }
+    }
+
     /// Whether it was invited: places kept for accounts are for it, too.
     pub const fn is_invited(self) -> bool {
         matches!(self, Self::Peer(_))

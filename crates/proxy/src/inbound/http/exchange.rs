@@ -71,6 +71,7 @@ pub(super) async fn exchange(
                 if keep_origin {
                     let key = origin.key(session.owner());
                     origin.idle_since = clock::now();
+                    origin.keeper = session.source();
                     session.resources().put_idle(origin, key);
                 }
                 return Ok(ExchangeResult::Done { keep_client });
