@@ -12,6 +12,7 @@ use crate::wire::http::head::{HeadSearch, Limits};
 use crate::wire::socks::{self, METHOD_NONE, METHOD_PASSWORD};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ekiden_model::units::Span;
 use std::borrow::Cow;
 use std::future::Future;
 
@@ -33,6 +34,9 @@ impl Purpose<'_> {
         }
     }
 }
+
+/// An upstream that looks for the destination has sent it four SYNs (RFC 6298 §2 and 5.5: after 0, 1, 3 and 7 s).
+const SILENT: Span = Span::from_secs(10);
 
 /// Asks `hop`, to which `incoming` leads, for a connection to `to`; its health follows the answer.
 pub(crate) async fn ask(
@@ -62,11 +66,15 @@ pub(crate) async fn ask(
     };
     let late =
         |_| Err(failed(hop, FailureKind::TimedOut, &format!("did not answer within {limit}")));
+    let waiting = hop.wait(SILENT);
     let result = tokio::time::timeout(limit.into(), request).await.unwrap_or_else(late);
+    let since = waiting.end();
     match &result {
         Ok(()) => hop.on_success(),
         // it did answer
         Err(failure) if failure.kind == FailureKind::UpstreamRefused => hop.on_success(),
+        // the destination may be what does not answer
+        Err(failure) if failure.kind == FailureKind::TimedOut => hop.on_no_answer(since, failure),
         Err(failure) => hop.on_failure(failure),
     }
     result

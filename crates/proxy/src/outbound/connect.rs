@@ -17,10 +17,9 @@ use crate::runtime::RuntimeConfig;
 use crate::settings::{Leg, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
-use ekiden_linux::host::clock;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_model::dns::Asker;
-use ekiden_model::units::{Span, Time};
+use ekiden_model::units::Span;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -63,25 +62,8 @@ impl UpstreamConnection {
     }
 }
 
-/// Ends the wait for an upstream's answer where the client leaves: clients that have little patience must not hide that
-/// the upstream is away.
-struct Waiting<'a> {
-    hop: &'a Hop,
-    since: Time,
-}
-
 /// Two SYNs had no answer (RFC 6298 §2 and 5.5: the third follows after three seconds).
 const SILENT: Span = Span::from_secs(3);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let waited = clock::now().since(self.since);
-        if waited >= SILENT {
-            let text = format!("it had not answered after {waited}, when the client left");
-            self.hop.on_failure(&Failure::new(FailureKind::TimedOut, text));
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Requester<'a> {
@@ -148,9 +130,9 @@ async fn open_chain(
     // the operator chose the hops: no rule applies to them
     let at = first.destination()?;
     let from = DialFrom { trace, ..DialFrom::leg(&first.leg) };
-    let waiting = Waiting { hop: first, since: clock::now() };
+    let waiting = first.wait(SILENT);
     let dialed = dial(config, &at.host, at.port, from, |_| Ok(())).await;
-    std::mem::forget(waiting);
+    waiting.end();
     let dialed = dialed.map_err(|failure| {
         first.on_failure(&failure);
         // the client does not know that address
@@ -214,10 +196,10 @@ async fn begin(
 ) -> Result<BufferedStream, Failure> {
     let Some(client) = &hop.tls else { return Ok(incoming) };
     let network = network.filter(|_| tls.is_none());
-    let waiting = Waiting { hop, since: clock::now() };
+    let waiting = hop.wait(SILENT);
     // boxed, because it is large and most upstreams have none
     let secured = Box::pin(secure(config, hop, client, incoming, network)).await;
-    std::mem::forget(waiting);
+    waiting.end();
     let (incoming, by) = secured.inspect_err(|failure| hop.on_failure(failure))?;
     tls.get_or_insert(by);
     Ok(incoming)

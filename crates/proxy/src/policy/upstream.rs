@@ -10,7 +10,7 @@ use crate::settings::{Upstream, UpstreamProtocol};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::failover::{Config, Health};
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::collections::HashMap;
@@ -35,12 +35,14 @@ struct HopHealth {
     /// In words.
     last_error: Option<String>,
     lines: FlapLines,
+    /// When it last answered.
+    answered: Time,
 }
 
 impl HopHealth {
     fn new() -> Self {
         let health = Health::new(Config::default());
-        Self { health, last_error: None, lines: FlapLines::default() }
+        Self { health, last_error: None, lines: FlapLines::default(), answered: Time::ZERO }
     }
 }
 
@@ -62,6 +64,33 @@ impl Drop for Returned<'_> {
             if *count == 0 {
                 returned.remove(self.to);
             }
+        }
+    }
+}
+
+/// A wait for an upstream's answer. Its drop, where the client leaves, is a failure after some patience: clients that
+/// have less than this relay must not hide that the upstream is away.
+pub(crate) struct Waiting<'a> {
+    hop: &'a Hop,
+    since: Time,
+    patience: Span,
+}
+
+impl Waiting<'_> {
+    /// The wait is over, and its outcome known; returns when it began.
+    pub(crate) fn end(self) -> Time {
+        let since = self.since;
+        std::mem::forget(self);
+        since
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = clock::now().since(self.since);
+        if waited >= self.patience {
+            let text = format!("it had not answered after {waited}, when the client left");
+            self.hop.on_no_answer(self.since, &Failure::new(FailureKind::TimedOut, text));
         }
     }
 }
@@ -137,12 +166,27 @@ impl Hop {
         locked(&self.health).health.is_available(now)
     }
 
+    /// It is asked something now.
+    pub(crate) fn wait(&self, patience: Span) -> Waiting<'_> {
+        Waiting { hop: self, since: clock::now(), patience }
+    }
+
     pub(crate) fn on_success(&self) {
-        let HopHealth { health, lines, .. } = &mut *locked(&self.health);
+        let now = clock::now();
+        let HopHealth { health, lines, answered, .. } = &mut *locked(&self.health);
         let was_failed = health.failures() > 0;
         health.on_success();
-        if let Some(left_out) = lines.next(clock::now(), false, was_failed) {
+        *answered = now;
+        if let Some(left_out) = lines.next(now, false, was_failed) {
             tracing::info!(upstream = %self.name, left_out, "upstream reachable again");
+        }
+    }
+
+    /// What it was asked at `since` had no answer in time. Where it has answered others since, the destination is at fault:
+    /// clients that ask for silent ones must not take the upstream from others.
+    pub(crate) fn on_no_answer(&self, since: Time, failure: &Failure) {
+        if locked(&self.health).answered < since {
+            self.on_failure(failure);
         }
     }
 
@@ -152,7 +196,7 @@ impl Hop {
             return;
         }
         let now = clock::now();
-        let HopHealth { health, last_error, lines } = &mut *locked(&self.health);
+        let HopHealth { health, last_error, lines, .. } = &mut *locked(&self.health);
         let is_news = health.is_available(now);
         health.on_failure(now);
         if let Some(left_out) = lines.next(now, true, is_news) {
@@ -215,11 +259,31 @@ mod tests {
     use crate::observe::log_throttle::counting::lines_of;
     use crate::settings::Leg;
 
-    #[test]
-    fn an_upstream_that_flaps_gets_two_lines_in_ten_seconds() {
+    fn near() -> Hop {
         let upstream = Upstream::new(UpstreamProtocol::Http, "192.0.2.1".to_owned(), 3128);
         let leg = Arc::new(NamedLeg::new("direct", &Leg::default(), None));
-        let hop = Hop::new("near", &upstream, leg, None).unwrap();
+        Hop::new("near", &upstream, leg, None).unwrap()
+    }
+
+    #[test]
+    fn a_client_that_leaves_shows_an_upstream_that_answers_nobody() {
+        let hop = near();
+        drop(hop.wait(Span::from_secs(3600)));
+        hop.wait(Span::ZERO).end();
+        assert!(hop.is_available(clock::now()));
+        // it answers another meanwhile: the destination is at fault
+        let waiting = hop.wait(Span::ZERO);
+        hop.on_success();
+        drop(waiting);
+        assert!(hop.is_available(clock::now()));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        drop(hop.wait(Span::ZERO));
+        assert!(!hop.is_available(clock::now()));
+    }
+
+    #[test]
+    fn an_upstream_that_flaps_gets_two_lines_in_ten_seconds() {
+        let hop = near();
         let failure = Failure::new(FailureKind::Closed, "it closed the connection");
         let flaps = || {
             for _ in 0..100 {
