@@ -16,6 +16,9 @@ pub(crate) const MOST: usize = 136 * 1024;
 /// What a waiting message takes beside its bytes: its place in the queue, and the allocator's part.
 const BESIDE: usize = 128;
 
+/// A message of a usual path's size is tried without memory where none waits: a stream that takes it holds none.
+const TRIED: usize = 2 * 1024;
+
 #[derive(Debug)]
 pub(crate) struct Backlog {
     budget: TransferShare,
@@ -30,7 +33,8 @@ pub(crate) struct Backlog {
 #[derive(Debug)]
 pub(crate) struct Room {
     size: usize,
-    _memory: ReservedMemory,
+    /// `None` for one message at most, of [`TRIED`] bytes.
+    _memory: Option<ReservedMemory>,
 }
 
 #[derive(Debug)]
@@ -52,7 +56,9 @@ impl Backlog {
         if self.bytes + size > MOST {
             return None;
         }
-        Some(Room { size, _memory: self.budget.reserve(size)? })
+        let memory = self.budget.reserve(size);
+        let may_try = self.messages.is_empty() && size <= TRIED;
+        (memory.is_some() || may_try).then_some(Room { size, _memory: memory })
     }
 
     /// Writes a message, of a head and the rest, which has `room`. What the stream does not take waits.
@@ -187,6 +193,22 @@ mod tests {
         assert!(used(&budget) <= 10 * 1024);
         drop(backlog);
         assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn a_stream_that_takes_all_needs_no_memory() {
+        let (near, far) = Pipe::pair();
+        let (near, (mut backlog, budget)) = (End::Pipe(Arc::new(near)), backlog(Bytes::kib(1)));
+        let rest = [7; 1_200];
+        for _ in 0..100 {
+            let room = backlog.room(rest.len()).unwrap();
+            backlog.send(&near, room, (&[], &rest)).unwrap();
+            assert_eq!(far.try_read(&mut [0; 2_000]).unwrap(), rest.len());
+        }
+        assert!(backlog.room(TRIED).is_none());
+        // one is held at most
+        assert!(fill(&mut backlog, &near, &rest) < 32);
+        assert_eq!((backlog.messages.len(), used(&budget)), (1, 0));
     }
 
     #[test]
