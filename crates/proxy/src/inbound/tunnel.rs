@@ -1,7 +1,7 @@
 //! Flows from a peer's tunnel.
 
 use crate::error::{Failure, FailureKind};
-use crate::inbound::dns::Origin;
+use crate::inbound::dns::Client;
 use crate::inbound::dns::stream::{PEER, serve as serve_names};
 use crate::observe::registry::Protocol;
 use crate::outbound::connect::Purpose;
@@ -13,7 +13,6 @@ use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::tls::TlsTransport;
 use crate::transfer::transient::is_transient;
-use ekiden_model::dns::Asker;
 use ekiden_tunnel::frame::reason::Reason;
 use std::io;
 use std::sync::Arc;
@@ -55,8 +54,8 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
         let stream = TlsTransport::new(session.client.clone(), Vec::new());
         // the stream lasts as long as the tunnel, over reloads
         let config = || Arc::clone(&session.in_effect.borrow());
-        let asker = Asker::Peer(arrival.peer().into());
-        let serving = Box::pin(serve_names(config, (Origin::Peer, asker), PEER, stream));
+        let client = Client::peer(arrival.peer());
+        let serving = Box::pin(serve_names(config, client, PEER, stream));
         session.unless_stopping(serving).await;
         return None;
     }

@@ -5,7 +5,7 @@ use super::listener::listen;
 use super::{Inner, StartError};
 use crate::inbound::dns::stream::{CLIENT, serve};
 use crate::inbound::dns::udp::DnsPort;
-use crate::inbound::dns::{Origin, asker};
+use crate::inbound::dns::{Client, Origin};
 use crate::observe::status::{DnsPortStatus, DnsStatus};
 use crate::runtime::RuntimeConfig;
 use crate::settings::Settings;
@@ -198,7 +198,7 @@ impl Inner {
     fn answer_on(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
         let dns = &self.shared.dns;
         let ip = client.ip().to_canonical();
-        let Some(asker) = asker(&self.config(), ip) else {
+        let Some(asking) = Client::admit(&self.config(), Origin::Tcp(ip)) else {
             dns.counts.refused.fetch_add(1, Relaxed);
             let _ = socket::abort(stream.as_fd());
             return;
@@ -217,7 +217,7 @@ impl Inner {
         let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let serving = serve(|| inner.config(), (Origin::Tcp(ip), asker), CLIENT, stream);
+            let serving = serve(|| inner.config(), asking, CLIENT, stream);
             tokio::select! {
                 () = serving => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}

@@ -9,6 +9,7 @@ use crate::inbound::udp::forward::admit;
 use crate::outbound::dns::resolve::{Names, Resolved};
 use crate::outbound::dns::state::Answered;
 use crate::policy::access::{Special, special};
+use crate::policy::quota::QuestionVerdict;
 use crate::runtime::RuntimeConfig;
 use crate::settings::Rule;
 use crate::wire::dns::{ClientQuestion, Reading, read_question};
@@ -31,6 +32,22 @@ pub(crate) enum Origin {
     Peer,
 }
 
+/// A client that may ask, or a peer.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    origin: Origin,
+    asker: Asker,
+    /// The account that its questions and their replies count for; `None`: they count elsewhere, or not.
+    payer: Option<Arc<str>>,
+}
+
+/// A question that a reply belongs to.
+pub(crate) struct Asked {
+    question: Box<ClientQuestion>,
+    /// Its account has nothing left.
+    spent: bool,
+}
+
 /// What becomes of a message.
 pub(crate) enum Handled {
     /// The reply is written.
@@ -38,16 +55,39 @@ pub(crate) enum Handled {
     /// There is none.
     Silence,
     /// The reply to this question comes later.
-    Later(Box<ClientQuestion>, Pin<Box<dyn Future<Output = Answered> + Send>>),
+    Later(Asked, Pin<Box<dyn Future<Output = Answered> + Send>>),
 }
 
-/// As whom a client may ask; `None`: it may not. A rule for everybody, or from everywhere, admits only private addresses here: whoever
-/// sends a question from a forged address would else have this relay send answers there.
-pub(crate) fn asker(config: &RuntimeConfig, client: IpAddr) -> Option<Asker> {
-    let account = admit(config, SocketAddr::new(client, 0)).ok()?;
-    if let Some(account) = account {
-        return Some(Asker::Account(account.id));
+/// The largest reply to an account that has nothing left: of a datagram without EDNS (RFC 1035 §2.3.4).
+const SPENT_MOST: usize = 512;
+
+impl Client {
+    /// A client, if it may ask.
+    pub(crate) fn admit(config: &RuntimeConfig, origin: Origin) -> Option<Self> {
+        let (Origin::Udp(client) | Origin::Tcp(client)) = origin else { return None };
+        let account = admit(config, SocketAddr::new(client, 0)).ok()?;
+        let asker = match &account {
+            Some(account) => Asker::Account(account.id),
+            None => may_ask(config, client).then(|| Asker::at(client))?,
+        };
+        let payer = match account {
+            // its packets count where they leave its tunnel
+            _ if config.settings.wireguard.is_client(client.to_canonical()) => None,
+            Some(account) => Some(account.name.as_str().into()),
+            None => config.shared.quotas.payer_at(client).ok()?,
+        };
+        Some(Self { origin, asker, payer })
     }
+
+    /// A joined relay, which counts the questions of its clients itself.
+    pub(crate) fn peer(name: &str) -> Self {
+        Self { origin: Origin::Peer, asker: Asker::Peer(name.into()), payer: None }
+    }
+}
+
+/// Whether a client without account may ask. A rule for everybody, or from everywhere, admits only private addresses here:
+/// whoever sends a question from a forged address would else have this relay send answers there.
+fn may_ask(config: &RuntimeConfig, client: IpAddr) -> bool {
     let client = client.to_canonical();
     let rules = &config.settings.access.rules;
     // the first rule about all destinations that is meant for this client
@@ -61,25 +101,25 @@ pub(crate) fn asker(config: &RuntimeConfig, client: IpAddr) -> Option<Asker> {
     let named = || rules.iter().any(|rule| rule.allow && rule.from.iter().any(names));
     let near =
         matches!(special(client), Some(Special::Loopback | Special::LinkLocal | Special::Private));
-    (!denied && (near || named())).then(|| Asker::at(client))
+    !denied && (near || named())
 }
 
 /// Reads a message of a client that may ask, or of a peer; a reply at once is written into `out`.
 pub(crate) fn handle(
     config: &Arc<RuntimeConfig>,
-    (origin, asker): (Origin, &Asker),
+    from: &Client,
     bytes: &[u8],
     out: &mut Vec<u8>,
 ) -> Handled {
     let dns = &config.shared.dns;
-    let (counter, client) = match origin {
+    let (counter, client) = match from.origin {
         Origin::Udp(client) => (&dns.counts.udp, Some(client)),
         Origin::Tcp(client) => (&dns.counts.tcp, Some(client)),
         Origin::Peer => (&dns.counts.peers, None),
     };
     counter.fetch_add(1, Relaxed);
     let mut reading = read_question(bytes);
-    let mut proven = matches!(origin, Origin::Tcp(_));
+    let mut proven = matches!(from.origin, Origin::Tcp(_));
     if let (Reading::Question(question), Some(client)) = (&mut reading, client) {
         proven |= exchange_cookies(config, question, client);
     }
@@ -87,14 +127,22 @@ pub(crate) fn handle(
     let allowed = match client {
         // the devices of an account have a rate each
         Some(client) => locked(&dns.rate).on_question(now, Asker::at(client), proven),
-        None => locked(&dns.peer_rate).on_question(now, asker.clone(), true),
+        None => locked(&dns.peer_rate).on_question(now, from.asker.clone(), true),
     };
+    let verdict = match &from.payer {
+        Some(payer) if allowed => config.shared.quotas.on_question(payer, bytes.len()),
+        _ => QuestionVerdict::Counts,
+    };
+    let spent = verdict == QuestionVerdict::Spent;
+    let allowed = allowed
+        && verdict != QuestionVerdict::Later
+        && (!spent || locked(&dns.spent_rate).on_question(now, from.asker.clone(), true));
     if !allowed {
         dns.counts.limited.fetch_add(1, Relaxed);
         return match reading {
             // all clients of a peer share its stream, which thus goes on
             Reading::Question(question) if client.is_none() => {
-                reply(config, origin, &question, &Outcome::Failed, out);
+                reply(config, from, &Asked { question, spent }, &Outcome::Failed, out);
                 Handled::Reply
             }
             _ => Handled::Silence,
@@ -105,6 +153,7 @@ pub(crate) fn handle(
         Reading::Refuse(reply) => {
             dns.counts.malformed.fetch_add(1, Relaxed);
             *out = reply;
+            count_reply(config, from, spent, out.len());
             return Handled::Reply;
         }
         Reading::Drop => {
@@ -115,15 +164,16 @@ pub(crate) fn handle(
     let names = Names {
         shared: Arc::clone(&config.shared),
         servers: Arc::clone(&config.name_servers),
-        asker: asker.clone(),
-        around_tunnels: matches!(asker, Asker::Peer(_)),
+        asker: from.asker.clone(),
+        around_tunnels: matches!(from.asker, Asker::Peer(_)),
     };
-    match names.resolve(&question.question) {
+    let asked = Asked { question, spent };
+    match names.resolve(&asked.question.question) {
         Resolved::Now(outcome) => {
-            reply(config, origin, &question, &outcome, out);
+            reply(config, from, &asked, &outcome, out);
             Handled::Reply
         }
-        Resolved::Later(later) => Handled::Later(question, later),
+        Resolved::Later(later) => Handled::Later(asked, later),
     }
 }
 
@@ -146,22 +196,24 @@ fn exchange_cookies(config: &RuntimeConfig, question: &mut ClientQuestion, clien
 /// Writes the reply into `out`, and remembers the name for the client's connections.
 pub(crate) fn reply(
     config: &RuntimeConfig,
-    origin: Origin,
-    question: &ClientQuestion,
+    to: &Client,
+    Asked { question, spent }: &Asked,
     outcome: &Answered,
     out: &mut Vec<u8>,
 ) {
     let dns = &config.shared.dns;
-    let most = match origin {
+    let most = match to.origin {
+        _ if *spent => SPENT_MOST,
         Origin::Udp(_) => question.udp_most(),
         Origin::Tcp(_) | Origin::Peer => usize::from(u16::MAX),
     };
     question.reply(outcome, most, out);
+    count_reply(config, to, *spent, out.len());
     // the bit of a truncated message
     if out.get(2).is_some_and(|flags| flags & 2 != 0) {
         dns.counts.truncated.fetch_add(1, Relaxed);
     }
-    let (Origin::Udp(client) | Origin::Tcp(client)) = origin else { return };
+    let (Origin::Udp(client) | Origin::Tcp(client)) = to.origin else { return };
     if config.settings.gateway.is_on() {
         let (answer, ttl) = match outcome {
             Outcome::Fresh(answer, ttl) => (answer, *ttl),
@@ -169,6 +221,12 @@ pub(crate) fn reply(
             Outcome::Failed => return,
         };
         remember(config, client, question, &answer.addresses, ttl);
+    }
+}
+
+fn count_reply(config: &RuntimeConfig, to: &Client, spent: bool, bytes: usize) {
+    if let Some(payer) = to.payer.as_ref().filter(|_| !spent) {
+        config.shared.quotas.on_reply(payer, bytes);
     }
 }
 

@@ -1,11 +1,10 @@
 //! Questions on a stream (RFC 7766): over TCP, or out of a peer's tunnel. Replies leave as they are there, in any
 //! order.
 
-use super::{Handled, Origin, handle, reply};
+use super::{Client, Handled, handle, reply};
 use crate::outbound::dns::pipe::read_some;
 use crate::runtime::RuntimeConfig;
 use crate::wire::dns::{Messages, framed};
-use ekiden_model::dns::Asker;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -31,7 +30,7 @@ const WRITING: Duration = Duration::from_secs(5);
 /// Answers until the client ends the stream, asks nothing for too long, or sends a message that is shorter than a header.
 pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
-    (origin, asker): (Origin, Asker),
+    client: Client,
     Limits { idle, waiting }: Limits,
     stream: impl AsyncRead + AsyncWrite + Send,
 ) {
@@ -66,18 +65,19 @@ pub(crate) async fn serve(
             };
             due = Instant::now() + idle;
             let now = config();
-            match handle(&now, (origin, &asker), &message, &mut out) {
+            match handle(&now, &client, &message, &mut out) {
                 Handled::Reply => {
                     if !send(&mut to, &out).await {
                         return;
                     }
                 }
                 Handled::Silence => return,
-                Handled::Later(question, answer) => {
+                Handled::Later(asked, answer) => {
+                    let client = client.clone();
                     later.spawn(async move {
                         let outcome = answer.await;
                         let mut out = Vec::new();
-                        reply(&now, origin, &question, &outcome, &mut out);
+                        reply(&now, &client, &asked, &outcome, &mut out);
                         out
                     });
                 }

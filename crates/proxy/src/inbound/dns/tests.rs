@@ -1,12 +1,13 @@
 //! Streams of clients and of peers, without a server around them.
 
-use super::stream::{Limits, PEER, serve};
+use super::stream::{Limits as StreamLimits, PEER, serve};
 use super::*;
 use crate::resources::Resources;
 use crate::runtime::shared::Shared;
-use crate::settings::Settings;
+use crate::settings::{Allowance, ExceededAction, Limits, Settings};
 use crate::wire::dns::{Messages, framed};
 use bytes::BufMut as _;
+use ekiden_model::units::{Bytes, Rate};
 use hickory_resolver::proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use std::time::Duration;
@@ -29,14 +30,65 @@ fn question(id: u16) -> Vec<u8> {
     framed(&message.to_vec().unwrap()).unwrap()
 }
 
+fn client(payer: Option<&str>) -> Client {
+    let ip: IpAddr = [192, 0, 2, 1].into();
+    Client { origin: Origin::Tcp(ip), asker: Asker::at(ip), payer: payer.map(Into::into) }
+}
+
+/// Asks for anna, so many times: how many replies there were, and the bytes of them and of their questions.
+fn ask(config: &Arc<RuntimeConfig>, times: u16) -> [usize; 2] {
+    let (from, mut out) = (client(Some("anna")), Vec::new());
+    let mut sums = [0; 2];
+    for id in 0..times {
+        let message = question(id)[2..].to_vec();
+        if matches!(handle(config, &from, &message, &mut out), Handled::Reply) {
+            sums = [sums[0] + 1, sums[1] + message.len() + out.len()];
+        }
+    }
+    sums
+}
+
+fn used(config: &RuntimeConfig) -> u64 {
+    let all = config.shared.quotas.usage();
+    all.iter().find(|usage| &*usage.account == "anna").map_or(0, |usage| usage.up + usage.down)
+}
+
+#[tokio::test]
+async fn questions_and_replies_count_for_their_account_to_the_byte_of_its_quota() {
+    let config = config(|settings| settings.dns.rate = 100_000);
+    let quota = Allowance {
+        bytes: Bytes::new(10_000),
+        period: Span::from_secs(3_600),
+        on_exceeded: ExceededAction::Cut,
+    };
+    config.shared.quotas.set("anna", Limits { quota: Some(quota), ..Limits::default() });
+    let [replies, bytes] = ask(&config, 20);
+    assert_eq!((replies, used(&config)), (20, bytes as u64));
+    ask(&config, 500);
+    assert_eq!(used(&config), 10_000);
+    // a few, for nothing
+    let [replies, bytes] = ask(&config, 500);
+    assert!(replies <= 25 && bytes <= replies * (512 + 64), "{replies} of {bytes} bytes");
+    assert_eq!(used(&config), 10_000);
+}
+
+#[tokio::test]
+async fn an_account_that_is_behind_its_rate_is_answered_later() {
+    let config = config(|settings| settings.dns.rate = 100_000);
+    let rates = [None, Some(Rate::from_bits_per_second(80_000))];
+    config.shared.quotas.set("anna", Limits { rates, ..Limits::default() });
+    let [replies, bytes] = ask(&config, 2_000);
+    // 200 ms of the rate, and a second
+    assert!((8_000..40_000).contains(&bytes) && replies < 1_000, "{replies} of {bytes} bytes");
+    assert!(config.shared.dns.counts.limited.load(Relaxed) > 1_000);
+}
+
 #[tokio::test]
 async fn bytes_of_a_message_do_not_keep_a_stream_open() {
     let config = config(|_| {});
-    let limits = Limits { idle: Duration::from_millis(300), ..PEER };
-    let client: IpAddr = [192, 0, 2, 1].into();
+    let limits = StreamLimits { idle: Duration::from_millis(300), ..PEER };
     let (mut ours, theirs) = duplex(64);
-    let of = (Origin::Tcp(client), Asker::at(client));
-    let serving = tokio::spawn(serve(move || Arc::clone(&config), of, limits, theirs));
+    let serving = tokio::spawn(serve(move || Arc::clone(&config), client(None), limits, theirs));
     ours.write_all(&question(1)).await.unwrap();
     let mut sent = 0;
     while !serving.is_finished() && sent < 200 {
@@ -52,12 +104,10 @@ async fn bytes_of_a_message_do_not_keep_a_stream_open() {
 #[tokio::test]
 async fn a_message_without_a_header_ends_a_stream() {
     let config = config(|_| {});
-    let client: IpAddr = [192, 0, 2, 1].into();
     let (mut ours, theirs) = duplex(1 << 16);
-    let of = (Origin::Tcp(client), Asker::at(client));
     ours.write_all(&question(1)).await.unwrap();
     ours.write_all(&[0; 2]).await.unwrap();
-    serve(move || Arc::clone(&config), of, PEER, theirs).await;
+    serve(move || Arc::clone(&config), client(None), PEER, theirs).await;
     let mut received = Vec::new();
     ours.read_to_end(&mut received).await.unwrap();
     assert!(received.len() > 12, "the question before is answered");
@@ -68,8 +118,8 @@ async fn a_peer_has_a_rate_and_its_stream_goes_on() {
     let config = config(|settings| settings.dns.rate = 1);
     for peer in ["ship", "barge"] {
         let (mut ours, theirs) = duplex(1 << 16);
-        let of = (Origin::Peer, Asker::Peer(peer.into()));
         let config = Arc::clone(&config);
+        let of = Client::peer(peer);
         let serving = tokio::spawn(serve(move || Arc::clone(&config), of, PEER, theirs));
         for id in 0..200 {
             ours.write_all(&question(id)).await.unwrap();

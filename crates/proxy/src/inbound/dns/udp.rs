@@ -1,6 +1,6 @@
 //! Questions in datagrams.
 
-use super::{Handled, Origin, asker, handle, reply};
+use super::{Client, Handled, Origin, handle, reply};
 use crate::observe::log_throttle::LogThrottle;
 use crate::runtime::RuntimeConfig;
 use ekiden_linux::sockets::datagram;
@@ -64,7 +64,7 @@ impl DnsPort {
         out: &mut Vec<u8>,
     ) {
         let client = ends.1.ip();
-        let Some(asker) = asker(config, client) else {
+        let Some(from) = Client::admit(config, Origin::Udp(client)) else {
             config.shared.dns.counts.refused.fetch_add(1, Relaxed);
             static LOGGED: LogThrottle = LogThrottle::new();
             if LOGGED.is_due() {
@@ -72,16 +72,15 @@ impl DnsPort {
             }
             return;
         };
-        let origin = Origin::Udp(client);
-        match handle(config, (origin, &asker), bytes, out) {
+        match handle(config, &from, bytes, out) {
             Handled::Reply => self.send(ends, out),
             Handled::Silence => {}
-            Handled::Later(question, later) => {
+            Handled::Later(asked, later) => {
                 let (port, config) = (Arc::clone(self), Arc::clone(config));
                 tokio::spawn(async move {
                     let outcome = later.await;
                     let mut out = Vec::new();
-                    reply(&config, origin, &question, &outcome, &mut out);
+                    reply(&config, &from, &asked, &outcome, &mut out);
                     port.send(ends, &out);
                 });
             }

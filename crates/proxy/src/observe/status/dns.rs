@@ -42,7 +42,7 @@ pub struct DnsStatus {
     pub malformed: u64,
     /// Questions of clients that may not ask. They were not answered.
     pub refused: u64,
-    /// Questions above a client's rate. They were not answered.
+    /// Questions above a client's rate, or its account's. They were not answered.
     pub limited: u64,
     /// Questions with a cookie that this relay gave to the client.
     pub proven: u64,

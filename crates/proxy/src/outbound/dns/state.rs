@@ -18,6 +18,8 @@ use tokio::sync::oneshot;
 
 /// Questions a second of a peer, in those of a client: it asks for all of its own.
 const CLIENTS_OF_PEER: u32 = 16;
+/// Questions a second of an account that has nothing left: its devices look for a page that says so.
+const OF_SPENT: u32 = 5;
 /// Streams of one client.
 const STREAMS_OF_ONE: u32 = 16;
 /// Of all clients.
@@ -39,6 +41,8 @@ pub(crate) struct DnsState {
     pub(crate) rate: Mutex<QuestionRate>,
     /// Of peers, apart from the many addresses that clients may have.
     pub(crate) peer_rate: Mutex<QuestionRate>,
+    /// Of accounts that have nothing left.
+    pub(crate) spent_rate: Mutex<QuestionRate>,
     pub(crate) counts: DnsCounts,
     pub(crate) cookie_secrets: CookieSecrets,
     streams: Mutex<BTreeMap<Asker, u32>>,
@@ -83,6 +87,7 @@ impl DnsState {
             heard: Mutex::default(),
             rate: Mutex::new(QuestionRate::new(dns.rate)),
             peer_rate: Mutex::new(QuestionRate::new(rate_of_peer(dns))),
+            spent_rate: Mutex::new(QuestionRate::new(OF_SPENT)),
             counts: DnsCounts::default(),
             cookie_secrets: CookieSecrets { client: random(), server: random() },
             streams: Mutex::default(),

@@ -3,6 +3,7 @@
 //! ```text
 //! set(), remove(), set_until()      change an account's limits, also for live connections
 //! admit_by_origin(), admit_known()  a connection of an account: an AccountConnection, or why not
+//! on_question(), on_reply()         a question for a name, and what is sent back
 //! AccountConnection, Meter          asked before bytes are read: how many may pass now, or wake
 //! later
 //! usage()                           bytes of each account since the start
@@ -22,6 +23,7 @@ mod claims;
 mod connection;
 mod framing;
 mod meter;
+mod names;
 mod refusal;
 mod report;
 mod spent_readers;
@@ -30,6 +32,7 @@ mod state;
 pub(crate) use connection::AccountConnection;
 pub(crate) use framing::Framing;
 pub(crate) use meter::Meter;
+pub(crate) use names::QuestionVerdict;
 pub(crate) use refusal::NotAdmitted;
 pub use report::AccountRank;
 pub(crate) use spent_readers::SpentReaders;
