@@ -237,6 +237,10 @@ fn browsers_get_a_script_that_names_this_relay() {
     assert!(odd.starts_with("HTTP/1.1 400") && !odd.contains("alert"), "{odd}");
     let head = ask("HEAD /proxy.pac HTTP/1.1\r\nHost: relay.example\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    // the page is not made for its length alone
+    let page = ask("HEAD / HTTP/1.1\r\nHost: relay.example\r\n\r\n");
+    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with("\r\n\r\n"), "{page}");
+    assert_eq!(field(&page, "content-length"), None, "{page}");
     let post = ask("POST /proxy.pac HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
     assert!(post.starts_with("HTTP/1.1 400"), "{post}");
     let off = Relay::with(|settings| settings.pac.serve = false);

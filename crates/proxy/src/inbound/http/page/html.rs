@@ -15,6 +15,10 @@ use std::sync::OnceLock;
 
 const STYLE: &str = include_str!("page.css");
 
+/// Links of more bytes have no code: whoever asks chooses the host in them, and a larger code costs more. So many fit a
+/// code of 37 modules a side.
+const LONGEST_IN_CODE: usize = 106;
+
 /// What browsers may do with the page: show it with its style sheet, run its script, and nothing else.
 fn policy(forms: &str) -> String {
     static HASHES: OnceLock<[String; 2]> = OnceLock::new();
@@ -193,7 +197,9 @@ impl Page {
             let link = escaped(&link);
             let _ =
                 write!(page, "<p>{}:<br><a href=\"{link}\"><code>{link}</code></a></p>", w.script);
-            if let Some(code) = QrPath::new(&link) {
+            if link.len() <= LONGEST_IN_CODE
+                && let Some(code) = QrPath::new(&link)
+            {
                 let _ = write!(
                     page,
                     "<figure>{}<figcaption>{}</figcaption></figure>",
@@ -344,6 +350,16 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert_eq!(text.matches("<script").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn long_links_have_no_code() {
+        // "http://", a port and "/proxy.pac" take 22 bytes
+        for (length, drawn) in [(84, true), (85, false)] {
+            let proxy = format!("{}:3128", "a".repeat(length));
+            let text = Page { proxy, ..page(Shown::NoAccounts) }.body();
+            assert_eq!(text.contains("<svg class=\"qr\""), drawn, "{length}: {text}");
+        }
     }
 
     #[test]

@@ -89,10 +89,12 @@ pub(super) async fn answer(
         account,
     };
     let mut answer = page.head(status, &more);
-    let body = page.body();
-    answer.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
     if request.method == "GET" {
-        answer.push_str(&body);
+        let body = page.body();
+        answer.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    } else {
+        // nothing is drawn to be measured (RFC 9110 §9.3.2)
+        answer.push_str("\r\n");
     }
     let mut entry = session.new_entry(Protocol::Http);
     entry.method = Some(request.method.clone());
