@@ -1,6 +1,5 @@
 //! Connections along a route: each chain of upstream proxies is tried, hop by hop, until one connects.
 
-use crate::destination::Destination;
 use crate::error::{Failure, FailureKind, LateFailure};
 use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::named_leg::NamedLeg;
@@ -13,6 +12,7 @@ use crate::outbound::tunnel::{FlowRequest, TunnelStream};
 use crate::policy::access::Decider;
 use crate::policy::route::{Chain, Route};
 use crate::policy::upstream::Hop;
+use crate::resources::AdmissionPermit;
 use crate::runtime::RuntimeConfig;
 use crate::settings::{Leg, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::BufferedStream;
@@ -75,6 +75,8 @@ pub(crate) struct Requester<'a> {
     pub(crate) trace: Option<&'a Trace>,
     /// In whose share the destination's name is asked.
     pub(crate) asker: &'a Asker,
+    /// Of the client, whose source has the memory of TLS on the way in its share.
+    pub(crate) permit: &'a AdmissionPermit,
 }
 
 /// Opens a connection along `route`. Fails with the last chain's failure, or at once with one that
@@ -113,8 +115,9 @@ async fn open_chain(
     requester: Requester<'_>,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
-    let Requester { decider, request: FlowRequest { to, client, .. }, source, trace, asker } =
-        requester;
+    let Requester {
+        decider, request: FlowRequest { to, client, .. }, source, trace, asker, ..
+    } = requester;
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
@@ -141,7 +144,7 @@ async fn open_chain(
     let comes_back = first.upstream.protocol == UpstreamProtocol::Socks5
         && dialed.peer.ip().to_canonical() == client.to_canonical();
     let _until_answered = comes_back.then(|| first.on_returned(to)).transpose()?;
-    finish(config, chain, first, rest, dialed, to, purpose).await
+    finish(config, chain, first, rest, dialed, requester, purpose).await
 }
 
 /// Asks each hop for the next one, beginning with `first`, to which `dialed` leads.
@@ -151,9 +154,10 @@ async fn finish(
     first: &Arc<Hop>,
     rest: &[Arc<Hop>],
     dialed: Dialed,
-    to: &Destination,
+    requester: Requester<'_>,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
+    let Requester { request: FlowRequest { to, .. }, permit, .. } = requester;
     let mut incoming = BufferedStream::new(dialed.stream.clone(), Vec::new());
     // the near end of a tunnel's flow is no connection over the network
     let is_tunnel = |hop: &Arc<Hop>| hop.upstream.protocol == UpstreamProtocol::Tunnel;
@@ -164,7 +168,7 @@ async fn finish(
     let mut tls = None;
     let mut hop = first;
     for next in rest {
-        incoming = begin(config, hop, incoming, network, &mut tls).await?;
+        incoming = begin(config, hop, permit, incoming, network, &mut tls).await?;
         let request = ask(config, hop, &mut incoming, &next.destination()?, purpose).await;
         request.inspect_err(|failure| {
             if failure.kind == FailureKind::UpstreamRefused {
@@ -173,7 +177,7 @@ async fn finish(
         })?;
         hop = next;
     }
-    incoming = begin(config, hop, incoming, network, &mut tls).await?;
+    incoming = begin(config, hop, permit, incoming, network, &mut tls).await?;
     // its health follows its answers to the requests themselves
     let asks_proxy =
         (purpose == Purpose::Forward && hop.upstream.protocol.is_http()).then(|| Arc::clone(hop));
@@ -190,6 +194,7 @@ async fn finish(
 async fn begin(
     config: &RuntimeConfig,
     hop: &Hop,
+    permit: &AdmissionPermit,
     incoming: BufferedStream,
     network: Option<(&Leg, SocketAddr)>,
     tls: &mut Option<SecuredBy>,
@@ -198,7 +203,7 @@ async fn begin(
     let network = network.filter(|_| tls.is_none());
     let waiting = hop.wait(SILENT);
     // boxed, because it is large and most upstreams have none
-    let secured = Box::pin(secure(config, hop, client, incoming, network)).await;
+    let secured = Box::pin(secure(config, (hop, client), permit, incoming, network)).await;
     waiting.end();
     let (incoming, by) = secured.inspect_err(|failure| hop.on_failure(failure))?;
     tls.get_or_insert(by);
@@ -238,8 +243,7 @@ async fn open_through_tunnel(
     let dialed = Dialed { stream, peer, outcomes: None };
     let opened = match rest.split_first() {
         Some((second, rest)) => {
-            let to = requester.request.to;
-            let asked = finish(config, chain, second, rest, dialed, to, purpose).await;
+            let asked = finish(config, chain, second, rest, dialed, requester, purpose).await;
             // the peer's report says more than a broken connection does
             asked.map_err(|failure| answer.failure().unwrap_or(failure))?
         }

@@ -3,7 +3,7 @@
 use crate::error::{Failure, FailureKind};
 use crate::policy::trust::{TlsFailure, describe};
 use crate::policy::upstream::{ClientTls, Hop};
-use crate::resources::ManagedLeg;
+use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
 use crate::settings::Leg;
 use crate::transfer::buffered::BufferedStream;
@@ -27,11 +27,12 @@ pub(crate) struct SecuredBy {
 }
 
 /// Begins TLS with `hop` on the connection to it; returns the stream of its decrypted bytes.
-/// `network`: profile and peer of `incoming`, where that is a connection over the network.
+/// Its memory is in the share of the source of `permit`. `network`: profile and peer of `incoming`, where that is a
+/// connection over the network.
 pub(crate) async fn secure(
     config: &RuntimeConfig,
-    hop: &Hop,
-    tls: &ClientTls,
+    (hop, tls): (&Hop, &ClientTls),
+    permit: &AdmissionPermit,
     mut incoming: BufferedStream,
     network: Option<(&Leg, SocketAddr)>,
 ) -> Result<(BufferedStream, SecuredBy), Failure> {
@@ -39,8 +40,7 @@ pub(crate) async fn secure(
         let text = format!("TLS to upstream \"{}\": {why}", hop.name);
         Failure::new(FailureKind::Exhausted, text)
     };
-    let resources = &config.shared.resources;
-    let held = resources.hold_apart(SESSION).await;
+    let held = permit.hold_apart(SESSION).await;
     let held = held.ok_or_else(|| exhausted("no memory is left for another session"))?;
     let stream = incoming.stream.clone();
     let transport = TlsTransport::new(stream.clone(), incoming.take());
@@ -59,6 +59,7 @@ pub(crate) async fn secure(
         }
     };
     let words = in_words(secure.get_ref().1).into();
+    let resources = &config.shared.resources;
     let leg = network.map(|(leg, peer)| resources.manage(&stream, leg, Some(peer)));
     leg.iter().for_each(ManagedLeg::settle);
     let (transport, tls) = secure.into_inner();

@@ -53,6 +53,15 @@ impl AdmissionPermit {
         held.resize(bytes).await.then_some(held)
     }
 
+    /// The same for a connection to a server, which may outlive this one and stays in the share of its source.
+    pub(crate) async fn hold_apart(&self, bytes: usize) -> Option<HeldMemory> {
+        if !self.resources.may_hold_more(&self.place) {
+            return None;
+        }
+        let mut held = HeldMemory::none(&self.resources, &Arc::new(self.place.apart()));
+        held.resize(bytes).await.then_some(held)
+    }
+
     /// The same for memory that is of use and not needed, see [`HeldMemory::resize_if_free`].
     pub(crate) fn hold_if_free(&self, bytes: usize) -> Option<HeldMemory> {
         HeldMemory::none(&self.resources, &self.place).beside_if_free(bytes)
@@ -148,11 +157,15 @@ pub(super) fn spare(memory: &Budget) -> u64 {
 }
 
 impl Resources {
-    /// Counts `bytes` of memory for something that outlives its client, as soon as unfinished
-    /// connections have given them back; fails where none does.
-    pub(crate) async fn hold_apart(self: &Arc<Self>, bytes: usize) -> Option<HeldMemory> {
-        let mut held = HeldMemory::none(self, &Arc::new(Place::apart()));
-        held.resize(bytes).await.then_some(held)
+    /// Whether a connection may hold more beside those of other sources, which matters while memory is short.
+    fn may_hold_more(&self, place: &Place) -> bool {
+        if self.memory.used() <= ample_memory(self.memory.limit()) {
+            return true;
+        }
+        let state = &mut *locked(&self.state);
+        let may = state.may_hold_more(place);
+        state.counts.share_refused += u64::from(!may);
+        may
     }
 
     fn take_leaving(&self, place: &Place, bytes: u64, spare: u64) -> bool {
@@ -164,12 +177,8 @@ impl Resources {
     }
 
     async fn take_memory(self: &Arc<Self>, place: &Place, bytes: u64) -> bool {
-        if self.memory.used() > ample_memory(self.memory.limit()) {
-            let state = &mut *locked(&self.state);
-            if !state.may_hold_more(place) {
-                state.counts.share_refused += 1;
-                return false;
-            }
+        if !self.may_hold_more(place) {
+            return false;
         }
         let spare = spare(&self.memory);
         if self.take_leaving(place, bytes, spare) {

@@ -44,9 +44,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// For memory of something that is no client's connection.
-    pub(super) fn apart() -> Self {
-        Self { apart: true, ..Self::default() }
+    /// For memory of a connection to a server, in the share of the same source.
+    pub(super) fn apart(&self) -> Self {
+        let held_by_source = Arc::clone(&self.held_by_source);
+        Self { apart: true, held_by_source, ..Self::default() }
     }
 
     /// A session waits for its next request.

@@ -98,7 +98,7 @@ impl Session {
             None => FlowOwner::of(account, client),
         };
         let request = FlowRequest { to, client, owner, hops: self.hops, dscp };
-        Requester { decider, request, source: None, trace: None, asker }
+        Requester { decider, request, source: None, trace: None, asker, permit: &self.permit }
     }
 
     /// Opens the way to `to`, and applies the route's profile to the client's leg.

@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tempfile::TempDir;
 
 /// Valid whenever this test runs.
-const NOW: [i32; 2] = [2000, 4000];
+pub(crate) const NOW: [i32; 2] = [2000, 4000];
 
-struct Place {
+pub(crate) struct Place {
     folder: TempDir,
     authority: Authority,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "ca");
         Self { folder, authority }
@@ -31,7 +31,7 @@ impl Place {
     }
 
     /// A relay with TLS whose certificate is for this name.
-    fn far(&self, subject: &str, years: [i32; 2]) -> Relay {
+    pub(crate) fn far(&self, subject: &str, years: [i32; 2]) -> Relay {
         let tls = self.certify(subject, years);
         Relay::with(|settings| {
             settings.tls = tls;
@@ -41,7 +41,7 @@ impl Place {
         })
     }
 
-    fn trust(&self) -> UpstreamTls {
+    pub(crate) fn trust(&self) -> UpstreamTls {
         UpstreamTls { authorities: Some(self.authority.file.clone()), fingerprint: None }
     }
 }
@@ -67,9 +67,14 @@ fn route(settings: &mut Settings, chains: &[&[&str]]) {
 }
 
 fn through(port: u16, tls: UpstreamTls) -> Relay {
+    through_with(port, tls, |_| {})
+}
+
+pub(crate) fn through_with(port: u16, tls: UpstreamTls, edit: impl FnOnce(&mut Settings)) -> Relay {
     Relay::with(|settings| {
         upstream(settings, "far", port, tls);
         route(settings, &[&["far"]]);
+        edit(settings);
     })
 }
 

@@ -108,7 +108,7 @@ async fn newcomers_are_closed_for_nobody_larger() {
     let _memory = at_once(pin!(newcomer.hold(KIB))).await.flatten().unwrap();
     // all that could give anything back is the newcomer
     assert!(client(&resources, LARGE).hold(KIB).await.is_none());
-    assert!(resources.hold_apart(KIB).await.is_none(), "no newcomer either");
+    assert!(client(&resources, LARGE).hold_apart(KIB).await.is_none(), "no newcomer either");
     let other = client(&resources, SMALL);
     let _other = at_once(pin!(other.hold(KIB))).await.flatten().unwrap();
     assert!(!newcomer.place.evicted.load(SeqCst), "there was enough");
@@ -162,6 +162,29 @@ async fn served_requests_of_many_addresses_leave_memory_to_another() {
     let newcomer = client(&resources, SMALL);
     let _memory = at_once(pin!(newcomer.hold(64 * KIB))).await.flatten().unwrap();
     newcomer.serve().unwrap();
+}
+
+#[tokio::test]
+async fn connections_to_servers_of_one_address_leave_memory_to_another() {
+    let resources = resources(128 * KIB as u64);
+    let large = client(&resources, LARGE);
+    large.serve().unwrap();
+    let mut held = Vec::new();
+    while let Some(memory) = large.hold_apart(KIB).await {
+        held.push(memory);
+    }
+    assert_eq!(held.len(), 97, "three quarters and one more");
+    let newcomer = client(&resources, SMALL);
+    newcomer.serve().unwrap();
+    let _memory = newcomer.hold_apart(KIB).await.unwrap();
+    // they outlive their client, and its address has them in its share however many others came
+    drop(large);
+    (0..200).for_each(|n| drop(client(&resources, Ipv4Addr::new(203, 0, 113, n).into())));
+    let again = client(&resources, LARGE);
+    again.serve().unwrap();
+    assert!(again.hold_apart(KIB).await.is_none());
+    again.set_logged_in();
+    assert!(again.hold_apart(KIB).await.is_some(), "its account's limits are for it");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use crate::accounts::{ANNA_BASIC, Book, relay as relay_with_accounts};
 use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, Wire, connect_from, get, ok};
 use crate::tls::Shown;
+use crate::upstream_tls::{NOW, Place, through_with};
 use ekiden_model::units::{Bytes, Share, Span};
 use ekiden_proxy::settings::Settings;
 use std::io::Write;
@@ -341,4 +342,40 @@ fn tls_and_http_2_count_in_the_memory_of_sessions() {
     drop(clients);
     relay.settles();
     wait_until(|| held().used == 0, || format!("{:?}", held()));
+}
+
+#[test]
+fn tls_to_upstreams_of_one_address_leaves_memory_to_others() {
+    let (place, origin) = (Place::new(), Origin::new());
+    let far = place.far("localhost", NOW);
+    let relay = through_with(far.address.port(), place.trust(), |settings| {
+        settings.budgets.sessions = Bytes::mib(8);
+        settings.timeouts.handshake = Span::from_secs(60);
+    });
+    let open = |address| {
+        let mut client = relay.client_at(address);
+        client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.name));
+        let head = client.head();
+        match head.starts_with("HTTP/1.1 200 ") {
+            true => Ok((client, origin.accept())),
+            false => Err(head),
+        }
+    };
+    let mut held = Vec::new();
+    let refusal = loop {
+        match open([127, 0, 0, 1]) {
+            Ok(tunnel) => held.push(tunnel),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    // three quarters of it, each 64 KiB
+    assert!(held.len() <= 97, "{}", held.len());
+    for nth in 0..10 {
+        held.push(open([127, 0, 1, nth]).unwrap_or_else(|refusal| panic!("{nth}: {refusal}")));
+    }
+    drop(held);
+    relay.settles();
+    let used = || relay.status().budgets.into_iter().find(|b| b.name == "sessions").unwrap().used;
+    wait_until(|| used() == 0, || format!("{} bytes", used()));
 }
