@@ -413,6 +413,9 @@ async fn browsers_speak_http_2_on_many_streams() {
     let (refused, _) =
         client.send_request(asked("GET", "https://a.example/".into()), true).unwrap();
     assert_eq!(refused.await.unwrap().status(), 501);
+    let long = asked(&"M".repeat(65), format!("http://{name}/"));
+    let (refused, _) = client.send_request(long, true).unwrap();
+    assert_eq!(refused.await.unwrap().status(), 501);
     // the client goes without a word
     driving.abort();
     tokio::task::block_in_place(|| {

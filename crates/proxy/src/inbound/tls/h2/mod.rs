@@ -15,6 +15,7 @@ use crate::policy::quota::Framing;
 use crate::session::Session;
 use crate::transfer::end::End;
 use crate::wire::http::h2::{CONNECT_UDP, protocol, request_head};
+use crate::wire::http::head::LONGEST_METHOD;
 use bytes::Bytes;
 use counted::{Counted, Paid};
 use h2::server::{Builder, Connection, SendResponse};
@@ -278,6 +279,11 @@ impl Asked {
     /// What cannot be read is answered. Its fields go: two thousand short ones take 400 kB, and 12 kB in the text.
     fn read(request: Request<RecvStream>, respond: &mut SendResponse<Bytes>) -> Option<Self> {
         let (parts, body) = request.into_parts();
+        // it would stay with its stream
+        if parts.method.as_str().len() > LONGEST_METHOD {
+            answer(respond, 501);
+            return None;
+        }
         let tunnel = match (&parts.method, protocol(&parts)) {
             (&Method::CONNECT, None) => Tunnel::Bytes,
             (_, None) => Tunnel::None,
