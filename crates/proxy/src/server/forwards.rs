@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 
 /// A forwarded port: its address, and whether it is for datagrams.
 type Port = (SocketAddr, bool);
@@ -123,6 +124,8 @@ impl Inner {
         let port = Arc::new(port);
         let mut flows: BTreeMap<SocketAddr, mpsc::Sender<Bytes>> = BTreeMap::new();
         loop {
+            // a port that always has datagrams must not keep other tasks from their turn
+            consume_budget().await;
             if let Err(error) = port.readable().await {
                 return tracing::error!("the UDP port {at} broke: {error}");
             }

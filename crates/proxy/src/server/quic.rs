@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 
 /// Datagrams taken in with one call.
 const AT_ONCE: usize = 64;
@@ -71,6 +72,8 @@ impl Inner {
         let mut flows: BTreeMap<Ends, mpsc::Sender<Bytes>> = BTreeMap::new();
         let mut batch = ReceiveBatch::default();
         loop {
+            // a port that always has datagrams must not keep other tasks from their turn
+            consume_budget().await;
             if let Err(error) = socket.readable().await {
                 return tracing::error!("the UDP port {at} broke: {error}");
             }

@@ -13,7 +13,7 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-fn config(change: impl FnOnce(&mut Settings)) -> Arc<RuntimeConfig> {
+pub(super) fn config(change: impl FnOnce(&mut Settings)) -> Arc<RuntimeConfig> {
     let mut settings = Settings::default();
     change(&mut settings);
     let (resources, _admitted) = Resources::new(&settings, false);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+use tokio::task::coop::consume_budget;
 
 /// Datagrams taken in with one call.
 const AT_ONCE: usize = 16;
@@ -39,6 +40,8 @@ impl DnsPort {
         let port = Arc::new(self);
         let (mut batch, mut out) = (ReceiveBatch::default(), Vec::new());
         loop {
+            // a port that always has datagrams must not keep other tasks from their turn
+            consume_budget().await;
             if let Err(error) = port.socket.readable().await {
                 return tracing::error!("the UDP port {} broke: {error}", port.at);
             }
@@ -90,5 +93,37 @@ impl DnsPort {
     fn send(&self, ends: (Option<IpAddr>, SocketAddr), reply: &[u8]) {
         // a full queue loses it, as any path may; the client asks again
         let _ = datagram::send(&self.plain, ends, reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::config;
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[tokio::test]
+    async fn questions_without_end_leave_other_tasks_their_turn() {
+        const MANY: usize = 100_000;
+        let config = config(|_| {});
+        let port = DnsPort::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(port.socket.local_addr().unwrap()).unwrap();
+        client.send(b"?").unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&taken);
+        let serving = tokio::spawn(port.serve(move || {
+            // the next one is there before this one is looked at
+            if count.fetch_add(1, Relaxed) < MANY {
+                client.send(b"?").unwrap();
+            }
+            Arc::clone(&config)
+        }));
+        while taken.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let taken = taken.load(Relaxed);
+        assert!(taken < MANY, "no turn before {taken} were taken");
+        serving.abort();
     }
 }
