@@ -137,8 +137,7 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         _ => None,
     };
     if let Some(answer) = own {
-        session.send_and_close(&answer).await;
-        return NextStep::Close;
+        return answer_own(session, answer, &request).await;
     }
     if let Err(failure) = admit(session, &request).await {
         return refuse_early(session, &failure, Some(&request)).await;
@@ -178,6 +177,16 @@ async fn read_own(session: &Session, request: &Request, own: &OwnRequest<'_>) ->
     }
 }
 
+/// Sends an answer of the relay itself, which counts until its client has it.
+async fn answer_own(session: &Session, answer: Vec<u8>, request: &Request) -> NextStep {
+    let Some(_sending) = session.permit.hold(answer.capacity()).await else {
+        drop(answer);
+        return refuse_early(session, &NO_MEMORY.into(), Some(request)).await;
+    };
+    session.send_and_close(&answer).await;
+    NextStep::Close
+}
+
 /// Reads one request of a client whose account has used up its volume. What it asks of the relay itself is answered,
 /// and all else refused.
 pub(crate) async fn serve_spent(
@@ -185,16 +194,18 @@ pub(crate) async fn serve_spent(
     mut incoming: BufferedStream,
     not: &NotAdmitted,
 ) {
-    let request = match session.permit.hold(STATE).await {
+    let read = match session.permit.hold(STATE).await {
         Some(held) => read_head(session, &mut incoming, held).await.ok().and_then(Result::ok),
         None => None,
     };
-    let request = request.map(|(request, _, _held)| request);
+    // what the head holds counts to the end
+    let (request, _held) = read.map(|(request, _, held)| (request, held)).unzip();
     if let Some(request) = &request
         && let Some(own) = OwnRequest::of(session, request)
         && let Some(answer) = read_own(session, request, &own).await
     {
-        return session.send_and_close(&answer).await;
+        answer_own(session, answer, request).await;
+        return;
     }
     session.count_and_log_refusal(&not.to_string());
     let head_only = request.is_some_and(|request| request.method == "HEAD");

@@ -3,12 +3,13 @@
 mod peers;
 
 use crate::accounts::{ANNA_BASIC, Book, relay as relay_with_accounts};
+use crate::accounts_limits::{quota, relay_with};
 use crate::common::wait_until;
-use crate::common::wire::{Origin, Relay, Wire, connect_from, get, ok};
+use crate::common::wire::{Origin, Relay, Wire, connect_from, get, ok, request};
 use crate::tls::Shown;
 use crate::upstream_tls::{NOW, Place, through_with};
 use ekiden_model::units::{Bytes, Share, Span};
-use ekiden_proxy::settings::Settings;
+use ekiden_proxy::settings::{ExceededAction, Settings};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -378,4 +379,37 @@ fn tls_to_upstreams_of_one_address_leaves_memory_to_others() {
     relay.settles();
     let used = || relay.status().budgets.into_iter().find(|b| b.name == "sessions").unwrap().used;
     wait_until(|| used() == 0, || format!("{} bytes", used()));
+}
+
+fn page(relay: &Relay) -> String {
+    let mut client = relay.client();
+    client.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    client.until_end()
+}
+
+#[test]
+fn answers_of_the_relay_itself_count_while_they_wait() {
+    let counts = |relay: &Relay| {
+        let answer = page(relay);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let held = relay.status().budgets.into_iter().find(|b| b.name == "sessions").unwrap();
+        // beside it 10 KiB for its connection
+        assert!(held.peak >= 10 * 1024 + answer.len() as u64, "{held:?}: {}", answer.len());
+        relay.settles();
+    };
+    counts(&Relay::new());
+    // also towards an account that has used up its volume
+    let (spent, origin) = (relay_with(quota(100_000, ExceededAction::Cut), |_| {}), Origin::new());
+    let mut client = spent.client();
+    client.send(request("POST", &origin, "/", "Content-Length: 200000\r\n"));
+    client.send("y".repeat(200_000));
+    let mut server = origin.accept();
+    server.head();
+    assert!(client.head().starts_with("HTTP/1.1 403 "));
+    drop((client, server));
+    spent.settles();
+    counts(&spent);
+    let narrow = Relay::with(|settings| settings.budgets.sessions = Bytes::kib(16));
+    let answer = page(&narrow);
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
 }

@@ -174,7 +174,7 @@ async fn read(
     if length > LONGEST {
         return Err(413);
     }
-    if !held.resize(STATE + incoming.capacity() + 2 * LONGEST).await {
+    if !held.resize(STATE + request.memory() + incoming.capacity() + 2 * LONGEST).await {
         return Err(503);
     }
     let reading = async {
