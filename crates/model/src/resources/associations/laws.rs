@@ -64,6 +64,14 @@ fn one_that_rested_ends_for_another_of_its_holder_or_of_one_that_has_none() {
 }
 
 #[test]
+fn those_that_may_be_forged_take_nothing_of_a_share_that_is_proven() {
+    let (mut all, of) = (Associations::new(), share(256, CLIENT));
+    let (forged, _) = take(&mut all, at(0), AssociationShare { proven: false, ..of }, 0);
+    assert_eq!(take(&mut all, at(0), of, 0), ((256 - forged) / 2, vec![]));
+    assert_eq!(all.held_by(&0), forged + (256 - forged) / 2);
+}
+
+#[test]
 fn a_newcomer_that_may_be_forged_ends_none_that_moves() {
     let mut all = Associations::new();
     take(&mut all, at(0), share(10, PEER), 0);
@@ -148,8 +156,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// What is held, counted plainly: id, holder, when it moved last and in which turn, whether it is proven.
 type Plain = Vec<(AssociationId, u8, Time, usize, bool)>;
 
-fn count(plain: &Plain, holder: u8) -> u64 {
-    plain.iter().filter(|(_, whose, ..)| *whose == holder).count() as u64
+fn count(plain: &Plain, holder: u8, proven: bool) -> u64 {
+    plain.iter().filter(|one| (one.1, one.4) == (holder, proven)).count() as u64
 }
 
 proptest! {
@@ -173,12 +181,13 @@ proptest! {
                 }
                 Step::Move(_) | Step::End(_) => {}
                 Step::Begin(holder, proven) => {
-                    let own = count(&plain, holder);
+                    let own = count(&plain, holder, proven);
                     let free = most - plain.len() as u64;
                     let of = AssociationShare { proven, ..share(most, of_free) };
                     let unproven = plain.iter().filter(|(.., proven)| !proven).count() as u64;
                     let is_part_held = !proven && unproven >= of.unproven();
-                    let most_held = (0..6).map(|one| count(&plain, one)).max().unwrap_or(0);
+                    let held = [false, true].map(|proven| (0..6).map(|one| count(&plain, one, proven)).max());
+                    let most_held = held.into_iter().flatten().max().unwrap_or(0);
                     let mut ended = Vec::new();
                     let begun = all.begin(now, of, holder, holder.into(), |who| ended.push(who));
                     prop_assert!(ended.len() <= 1);
@@ -197,11 +206,13 @@ proptest! {
                             let its = plain.iter().filter(|one| among(one.1, one.4));
                             its.map(|one| one.3).min() == Some(turn)
                         };
-                        let of_holder = longest_idle(&|whose, _| whose == of);
+                        let of_holder = longest_idle(&|whose, proven| (whose, proven) == (of, is_proven));
                         let of_unproven = longest_idle(&|_, proven| !proven) && !is_proven;
-                        let fair = proven && count(&plain, of) == most_held && most_held >= own + 2;
+                        let its = count(&plain, of, is_proven);
+                        let fair = proven && its == most_held && most_held >= own + 2;
                         let has_rested = now.since(moved) >= RESTED;
-                        let rested = has_rested && (of == holder || own == 0) && !is_part_held;
+                        let is_own = (of, is_proven) == (holder, proven);
+                        let rested = has_rested && (is_own || own == 0) && !is_part_held;
                         let many = unproven > most / 4;
                         let gives_way = proven && own == 0 && free == 0 && many || is_part_held && has_rested;
                         prop_assert!(of_holder && (fair || rested) || of_unproven && gives_way);
@@ -215,7 +226,8 @@ proptest! {
             let unproven = plain.iter().filter(|(.., proven)| !proven).count() as u64;
             prop_assert!(unproven <= most - most / 4);
             for holder in 0..6 {
-                prop_assert_eq!(all.held_by(&holder), count(&plain, holder));
+                let held = count(&plain, holder, false) + count(&plain, holder, true);
+                prop_assert_eq!(all.held_by(&holder), held);
             }
         }
     }

@@ -13,7 +13,8 @@
 //! has none, one of the largest holder. A NAT drops such a mapping, too.
 //!
 //! One sender may forge as many holders as it likes. So those that are not proven leave a quarter of all to the others.
-//! Where all are held, one of theirs ends for a proven newcomer that has none, while they have more than a quarter.
+//! Where all are held, one of theirs ends for a proven newcomer that has none, while they have more than a quarter. What
+//! bears a holder's name and is not proven counts apart from what it proved, as if another held it.
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
@@ -59,12 +60,12 @@ pub struct AssociationId(Handle);
 
 #[derive(Debug, Clone)]
 struct Association<H, T> {
-    holder: H,
+    /// And whether it is proven.
+    holder: (H, bool),
     who: T,
     moved: Time,
     /// Of two that moved at one time, the lower did so before.
     turn: u64,
-    proven: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,9 +80,10 @@ struct Holder {
 #[derive(Debug, Clone)]
 pub struct Associations<H, T> {
     associations: Slab<Association<H, T>, 2>,
-    holders: BTreeMap<H, Holder>,
+    /// By whether they are proven, too.
+    holders: BTreeMap<(H, bool), Holder>,
     /// The largest holder last; of equals, the one with the longest idle association.
-    order: BTreeSet<(u64, Reverse<u64>, H)>,
+    order: BTreeSet<(u64, Reverse<u64>, (H, bool))>,
     /// Those that are not proven, the longest idle first.
     unproven: List,
     unproven_held: u64,
@@ -117,7 +119,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         who: T,
         mut end: impl FnMut(T),
     ) -> Result<AssociationId, NoAssociation> {
-        let own = self.held_by(&holder);
+        let holder = (holder, share.proven);
+        let own = self.own(&holder);
         let (held, most) = (self.held(), share.most);
         let is_part_held = !share.proven && self.unproven_held >= share.unproven();
         if is_part_held || own >= share.of_free.saturating_mul(most.saturating_sub(held)) {
@@ -138,10 +141,9 @@ impl<H: Ord + Clone, T> Associations<H, T> {
             }
         }
         let turn = self.turn();
-        let proven = share.proven;
-        let association = Association { holder: holder.clone(), who, moved: now, turn, proven };
+        let association = Association { holder: holder.clone(), who, moved: now, turn };
         let handle = self.associations.insert(association);
-        if !proven {
+        if !share.proven {
             self.unproven_held += 1;
             self.unproven.push_back(&mut self.associations, handle);
         }
@@ -153,8 +155,13 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     }
 
     /// The association that ends for another one of `holder`.
-    fn victim(&self, now: Time, share: AssociationShare, holder: &H) -> Option<AssociationId> {
-        let own = self.held_by(holder);
+    fn victim(
+        &self,
+        now: Time,
+        share: AssociationShare,
+        holder: &(H, bool),
+    ) -> Option<AssociationId> {
+        let own = self.own(holder);
         let (largest_held, _, largest) = self.order.last()?;
         let holders = self.holders.len() as u64 + u64::from(own == 0);
         let is_above = *largest_held > share.most / holders.max(1) && *largest_held >= own + 2;
@@ -186,8 +193,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     pub fn on_moved(&mut self, now: Time, id: AssociationId) {
         let turn = self.turn();
         let Some(association) = self.associations.get(id.0) else { return };
-        let (holder, proven) = (association.holder.clone(), association.proven);
-        if !proven {
+        let holder = association.holder.clone();
+        if !holder.1 {
             self.unproven.unlink(&mut self.associations, id.0);
             self.unproven.push_back(&mut self.associations, id.0);
         }
@@ -203,8 +210,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     /// It has ended; `None` where it ended before.
     pub fn on_end(&mut self, id: AssociationId) -> Option<T> {
         let association = self.associations.get(id.0)?;
-        let (holder, proven) = (association.holder.clone(), association.proven);
-        if !proven {
+        let holder = association.holder.clone();
+        if !holder.1 {
             self.unproven_held -= 1;
             self.unproven.unlink(&mut self.associations, id.0);
         }
@@ -220,19 +227,23 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         self.associations.len() as u64
     }
 
-    /// Those of one holder.
+    /// Those of one holder, proven or not.
     pub fn held_by(&self, holder: &H) -> u64 {
+        [false, true].map(|proven| self.own(&(holder.clone(), proven))).iter().sum()
+    }
+
+    fn own(&self, holder: &(H, bool)) -> u64 {
         self.holders.get(holder).map_or(0, |holder| holder.held)
     }
 
     /// The longest idle one of a holder.
-    pub fn longest_idle(&self, holder: &H) -> Option<AssociationId> {
+    fn longest_idle(&self, holder: &(H, bool)) -> Option<AssociationId> {
         self.holders.get(holder)?.idle.head(&self.associations).map(AssociationId)
     }
 
     /// Whose it is; `None` where it has ended.
     pub fn holder(&self, id: AssociationId) -> Option<&H> {
-        self.associations.get(id.0).map(|association| &association.holder)
+        self.associations.get(id.0).map(|association| &association.holder.0)
     }
 
     const fn turn(&mut self) -> u64 {
@@ -241,7 +252,11 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     }
 
     /// Changes a holder and its place in the order.
-    fn change(&mut self, of: &H, work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 2>)) {
+    fn change(
+        &mut self,
+        of: &(H, bool),
+        work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 2>),
+    ) {
         let new = Holder { held: 0, idle: List::new(0) };
         let holder = self.holders.entry(of.clone()).or_insert(new);
         let key = |holder: &Holder, associations: &Slab<Association<H, T>, 2>| {
