@@ -102,6 +102,7 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
             format!("memory = \"{least}\" at least, or a smaller `largest`"),
         );
     }
+    let half = Bytes::new(budget.as_u64() / 2);
     if cache.disk.is_some() && cache.largest <= budget && budget < cache.read_size() {
         reader.warn(
             "cache.largest",
@@ -110,14 +111,14 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
             ),
             format!("budgets.memory = \"{}\" at least, or a smaller `largest`", cache.read_size()),
         );
-    }
-    if cache.largest > budget {
+    } else if cache.largest > half {
         reader.warn(
             "cache.largest",
             format!(
-                "{largest} is more than budgets.memory, {budget}: larger bodies are never cached"
+                "{largest} is more than half of budgets.memory, {budget}, and clients of one address have no more: \
+                 larger bodies are not cached for them"
             ),
-            "a body that is received counts against budgets.memory: raise it, or lower `largest`",
+            "a body that is received counts in budgets.memory: raise it, or lower `largest`",
         );
     }
 }
@@ -160,12 +161,17 @@ mod tests {
             ),
             (
                 "[cache]\nmemory = \"1 GiB\"\nlargest = \"65 MiB\"",
-                "`largest`, 65 MiB, is more than budgets.memory, 64 MiB: larger bodies are never cached",
+                "`largest`, 65 MiB, is more than half of budgets.memory, 64 MiB, and clients of one address have no more: larger bodies are not cached for them",
+                true,
+            ),
+            (
+                "[cache]\nmemory = \"1 GiB\"\nlargest = \"33 MiB\"",
+                "`largest`, 33 MiB, is more than half of budgets.memory, 64 MiB",
                 true,
             ),
             (
                 "[budgets]\nmemory = \"1 MiB\"\n[cache]\nmemory = \"64 MiB\"",
-                "`largest`, 4 MiB unless it is set, is more than budgets.memory, 1 MiB",
+                "`largest`, 4 MiB unless it is set, is more than half of budgets.memory, 1 MiB",
                 true,
             ),
         ] {
@@ -177,5 +183,6 @@ mod tests {
             "",
             "without a cache it is nobody's business"
         );
+        assert_eq!(first("[cache]\nmemory = \"1 GiB\"\nlargest = \"32 MiB\""), "");
     }
 }

@@ -76,6 +76,6 @@ pub(super) static CACHE: &[Key<Draft>] = keys! { Draft, |draft| draft.cache;
         "The cache's own directory; ekiden creates it.",
         "Its readers see the cached content.", "Together with `disk`.";
     largest = largest: Kind::Size(Bytes::kib(1), Bytes::mib(GIB)), None,
-        "Maximum size of a cached body. While it is received, a body counts against budgets.memory, and is not cached if that is exhausted. A read of the disk takes twice this of budgets.memory.",
+        "Maximum size of a cached body. While it is received, a body counts in budgets.memory, of which one address has half at most, and is not cached if that is exhausted. A read of the disk takes twice this of budgets.memory.",
         "Few large bodies evict many small ones.", "Package mirrors: \"64 MiB\", with a larger budgets.memory.";
 };

@@ -149,6 +149,7 @@ impl InitialRate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::SocketAddr;
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -203,6 +204,17 @@ mod tests {
         assert_eq!(key("[::ffff:192.0.2.1]:1"), key("192.0.2.1:2"));
         assert_ne!(key("127.0.0.1:1"), key("127.0.0.1:2"));
         assert_ne!(key("[::1]:1"), key("[::1]:2"));
+    }
+
+    #[test]
+    fn forged_datagrams_use_up_nothing_of_connections_from_their_address() {
+        let mut rate = InitialRate::new(Config::default(), at(0));
+        for text in ["192.0.2.1:1", "[2001:db8::1]:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let forged = Source::of_datagram(address);
+            assert_eq!((0..300).filter(|_| rate.on_initial(at(0), forged, true)).count(), 256);
+            assert!(rate.on_initial(at(0), address.ip().into(), true));
+        }
     }
 
     proptest! {

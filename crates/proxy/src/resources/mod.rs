@@ -107,7 +107,7 @@ struct State {
     socket_memory: SocketMemory<Holder>,
     admission: Admission<AcceptedClient, Source>,
     sources: Sources<Arc<Place>>,
-    /// What the connections of a source hold of the memory, while there are any.
+    /// What a source holds of the memory, while it has connections or associations.
     memory_by_source: HashMap<Source, Arc<place::SourceMemory>>,
     /// How many of them were in use when that was last looked at.
     memory_kept: usize,

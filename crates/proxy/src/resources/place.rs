@@ -228,6 +228,11 @@ impl Drop for AdmissionPermit {
 }
 
 impl Resources {
+    /// What a source holds of bytes in transit, whether it has connections or not.
+    pub(crate) fn in_transit(&self, source: Source) -> Arc<AtomicU64> {
+        Arc::clone(&locked(&self.state).memory_of(source).transit)
+    }
+
     /// A place within another connection's, as for a new client of its source that has no other.
     fn inner_place(self: &Arc<Self>, outer: &Arc<Place>) -> Option<Arc<Place>> {
         self.change(|state, deferred| {
@@ -277,12 +282,14 @@ impl State {
         self.settings.connections.saturating_sub(others)
     }
 
-    /// What the connections of a source hold.
+    /// What a source holds.
     fn memory_of(&mut self, source: Source) -> Arc<SourceMemory> {
         let held = Arc::clone(self.memory_by_source.entry(source).or_default());
-        // now and then: those of which no connection is left
+        // now and then: those of which nothing is left
         if self.memory_by_source.len() > 2 * self.memory_kept {
-            self.memory_by_source.retain(|_, held| Arc::strong_count(held) > 1);
+            self.memory_by_source.retain(|_, held| {
+                Arc::strong_count(held) > 1 || Arc::strong_count(&held.transit) > 1
+            });
             self.memory_kept = self.memory_by_source.len().max(64);
         }
         held

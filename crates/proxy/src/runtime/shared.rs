@@ -13,8 +13,9 @@ use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
 use crate::runtime::alerts::AlertState;
 use crate::settings::Settings;
-use crate::transfer::budget::TransferBudget;
+use crate::transfer::budget::{TransferBudget, TransferShare};
 use ekiden_model::connect::syn_race::Guard;
+use ekiden_model::resources::overload::Source;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Destinations that may be sent an extra SYN in the same second.
@@ -67,6 +68,11 @@ impl Shared {
             speed_tests: SpeedTests::default(),
             traces: Arc::default(),
         })
+    }
+
+    /// Memory for bytes in transit, of which a source has a share.
+    pub(crate) fn transfer_of(&self, source: Source) -> TransferShare {
+        TransferShare::new(&self.transfer, self.resources.in_transit(source), source.of_free())
     }
 
     pub(crate) fn tunnels(&self) -> Option<&Tunnels> {

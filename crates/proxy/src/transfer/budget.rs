@@ -40,6 +40,7 @@ impl TransferBudget {
     }
 
     /// All of it.
+    #[cfg(any(test, feature = "cache"))]
     pub(crate) fn unshared(self: &Arc<Self>) -> TransferShare {
         TransferShare { of_free: None, ..TransferShare::new(self, Arc::default(), 1) }
     }

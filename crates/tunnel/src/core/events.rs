@@ -101,7 +101,8 @@ pub struct Way {
 }
 
 impl Way {
-    /// The source that an Initial counts for. Over TCP each connection of an address has another `peer`.
+    /// The source that an Initial counts for. Over TCP each connection of an address has another `peer`, and what bears
+    /// its address over UDP is apart: it may be forged.
     pub(super) fn source(&self) -> Source {
         self.tcp.map_or_else(|| Source::of_datagram(self.peer), Source::from)
     }

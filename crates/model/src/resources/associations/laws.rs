@@ -64,7 +64,15 @@ fn one_that_rested_ends_for_another_of_its_holder_or_of_one_that_has_none() {
 }
 
 #[test]
-fn a_newcomer_that_may_be_forged_ends_none_that_moves() {
+fn those_that_may_be_forged_take_nothing_of_a_share_that_is_proven() {
+    let (mut all, of) = (Associations::new(), share(256, CLIENT));
+    let (forged, _) = take(&mut all, at(0), AssociationShare { proven: false, ..of }, 0);
+    assert_eq!(take(&mut all, at(0), of, 0), ((256 - forged) / 2, vec![]));
+    assert_eq!(all.held_by(&0), forged + (256 - forged) / 2);
+}
+
+#[test]
+fn a_newcomer_that_may_be_forged_ends_none_of_the_proven_that_moves() {
     let mut all = Associations::new();
     take(&mut all, at(0), share(10, PEER), 0);
     let forged = AssociationShare { proven: false, ..share(10, PEER) };
@@ -116,6 +124,31 @@ fn holders_that_may_be_forged_leave_a_quarter() {
 }
 
 #[test]
+fn two_that_may_be_forged_leave_room_in_their_part() {
+    let of = AssociationShare { proven: false, ..share(1_024, CLIENT) };
+    let mut all = Associations::new();
+    assert_eq!(take(&mut all, at(0), of, 0), (384, vec![]));
+    assert_eq!(take(&mut all, at(0), of, 1), (192, vec![]));
+    // half of what is free, and then of the one above an even share
+    assert_eq!(take(&mut all, at(0), of, 2), (96 + 128, vec![0; 128]));
+}
+
+#[test]
+fn rested_ones_of_others_end_for_one_that_may_be_forged_only_where_it_has_none() {
+    let of = AssociationShare { proven: false, ..share(4, PEER) };
+    let (mut all, later) = (Associations::new(), at(0) + RESTED);
+    all.begin(at(0), of, 1, 1, drop).unwrap();
+    assert_eq!(take(&mut all, later, of, 2), (2, vec![]));
+    assert_eq!(all.begin(later, of, 2, 2, drop), Err(NoAssociation::Unproven(3)));
+    let mut ended = Vec::new();
+    for holder in 3..5_u8 {
+        all.begin(later, of, holder, holder.into(), |who| ended.push(who)).unwrap();
+    }
+    assert_eq!(ended, [1, 2], "the one that rested, then one of the largest");
+    assert_eq!(all.begin(later, of, 5, 5, drop), Err(NoAssociation::Unproven(3)), "one each");
+}
+
+#[test]
 fn a_lower_limit_is_kept_by_the_next_that_begins() {
     let mut all = Associations::new();
     take(&mut all, at(0), share(900, PEER), 0);
@@ -148,8 +181,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// What is held, counted plainly: id, holder, when it moved last and in which turn, whether it is proven.
 type Plain = Vec<(AssociationId, u8, Time, usize, bool)>;
 
-fn count(plain: &Plain, holder: u8) -> u64 {
-    plain.iter().filter(|(_, whose, ..)| *whose == holder).count() as u64
+fn count(plain: &Plain, holder: u8, proven: bool) -> u64 {
+    plain.iter().filter(|one| (one.1, one.4) == (holder, proven)).count() as u64
 }
 
 proptest! {
@@ -173,18 +206,22 @@ proptest! {
                 }
                 Step::Move(_) | Step::End(_) => {}
                 Step::Begin(holder, proven) => {
-                    let own = count(&plain, holder);
+                    let own = count(&plain, holder, proven);
                     let free = most - plain.len() as u64;
                     let of = AssociationShare { proven, ..share(most, of_free) };
                     let unproven = plain.iter().filter(|(.., proven)| !proven).count() as u64;
-                    let is_part_held = !proven && unproven >= of.unproven();
-                    let most_held = (0..6).map(|one| count(&plain, one)).max().unwrap_or(0);
+                    let left = of.unproven() - unproven;
+                    let is_part_held = !proven && left == 0;
+                    let free_to_it = if proven { free } else { free.min(left) };
+                    let largest = |proven| (0..6).map(|one| count(&plain, one, proven)).max().unwrap_or(0);
+                    let most_held = if proven { largest(false).max(largest(true)) } else { largest(false) };
                     let mut ended = Vec::new();
                     let begun = all.begin(now, of, holder, holder.into(), |who| ended.push(who));
                     prop_assert!(ended.len() <= 1);
-                    if own < of_free * free && !is_part_held {
+                    let many = proven && unproven > most / 4;
+                    if own < of_free * free_to_it {
                         prop_assert!(begun.is_ok() && ended.is_empty());
-                    } else if proven && own == 0 && (most_held >= 2 || unproven > most / 4) {
+                    } else if own == 0 && (many || most_held >= 2 && (proven || is_part_held)) {
                         prop_assert_eq!(ended.len(), 1, "a holder that has none finds room");
                     } else {
                         prop_assert_eq!(begun.is_ok(), ended.len() == 1);
@@ -197,13 +234,14 @@ proptest! {
                             let its = plain.iter().filter(|one| among(one.1, one.4));
                             its.map(|one| one.3).min() == Some(turn)
                         };
-                        let of_holder = longest_idle(&|whose, _| whose == of);
+                        let of_holder = longest_idle(&|whose, proven| (whose, proven) == (of, is_proven));
                         let of_unproven = longest_idle(&|_, proven| !proven) && !is_proven;
-                        let fair = proven && count(&plain, of) == most_held && most_held >= own + 2;
+                        let its = count(&plain, of, is_proven);
+                        let fair = (proven || !is_proven) && its == most_held && its >= own + 2;
                         let has_rested = now.since(moved) >= RESTED;
-                        let rested = has_rested && (of == holder || own == 0) && !is_part_held;
-                        let many = unproven > most / 4;
-                        let gives_way = proven && own == 0 && free == 0 && many || is_part_held && has_rested;
+                        let is_own = (of, is_proven) == (holder, proven);
+                        let rested = has_rested && (is_own || own == 0 && !is_part_held);
+                        let gives_way = own == 0 && (many && free == 0 || is_part_held && has_rested);
                         prop_assert!(of_holder && (fair || rested) || of_unproven && gives_way);
                         plain.swap_remove(gone);
                     }
@@ -215,7 +253,8 @@ proptest! {
             let unproven = plain.iter().filter(|(.., proven)| !proven).count() as u64;
             prop_assert!(unproven <= most - most / 4);
             for holder in 0..6 {
-                prop_assert_eq!(all.held_by(&holder), count(&plain, holder));
+                let held = count(&plain, holder, false) + count(&plain, holder, true);
+                prop_assert_eq!(all.held_by(&holder), held);
             }
         }
     }
@@ -223,19 +262,44 @@ proptest! {
     #[test]
     fn each_that_asks_on_gets_half_an_even_share_and_swaps_end(
         most in 1_u64..200, holders in 1_u8..8, of_free in prop_oneof![Just(CLIENT), Just(PEER)],
+        proven in any::<bool>(),
     ) {
-        let (mut all, of) = (Associations::new(), share(most, of_free));
+        let (mut all, of) = (Associations::new(), AssociationShare { proven, ..share(most, of_free) });
         // each round takes until it gets no more; the squares' sum falls with each swap
         for _ in 0..=holders {
             for holder in 0..holders {
                 take(&mut all, at(0), of, holder);
             }
         }
-        let even = most / u64::from(holders);
+        let part = if proven { most } else { of.unproven() };
+        let even = part / u64::from(holders);
         for holder in 0..holders {
             prop_assert!(all.held_by(&holder) >= even / 2, "{} of {even}", all.held_by(&holder));
         }
         let again: Vec<_> = (0..holders).map(|holder| take(&mut all, at(0), of, holder)).collect();
         prop_assert!(again.iter().all(|(taken, ended)| *taken == 0 && ended.is_empty()), "{again:?}");
+    }
+
+    /// Its way is what is free of their part, or else one of the largest of them. Forged ones come so, too, until each has
+    /// a sixteenth at most.
+    #[test]
+    fn fifteen_that_may_be_forged_do_not_shut_out_another_and_keep_a_sixteenth(
+        most in 22_u64..300, of_free in prop_oneof![Just(CLIENT), Just(PEER)],
+        takes in proptest::collection::vec((0_u8..15, 1_u32..300), 1..40),
+    ) {
+        let of = AssociationShare { proven: false, ..share(most, of_free) };
+        let mut all = Associations::new();
+        for (holder, wanted) in takes {
+            (0..wanted).take_while(|who| all.begin(at(0), of, holder, *who, drop).is_ok()).for_each(drop);
+        }
+        let before: Vec<_> = (0..15).map(|holder| all.held_by(&holder)).collect();
+        prop_assert!(all.begin(at(0), of, 15, 0, drop).is_ok(), "{before:?}");
+        for forged in 16..=255 {
+            let _ = all.begin(at(0), of, forged, 0, drop);
+        }
+        for (holder, before) in (0..15).zip(before) {
+            let (held, kept) = (all.held_by(&holder), of.unproven() / 16);
+            prop_assert!(held >= before.min(kept), "{held} of {before}");
+        }
     }
 }

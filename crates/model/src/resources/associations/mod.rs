@@ -8,12 +8,20 @@
 //! ```text
 //! m > s   and   m ≥ h + 2
 //! ```
-//! (longest queue drop: Suter et al., INFOCOM 1998), if the newcomer is [`AssociationShare::proven`]. No such swap makes the division less even, so equal holders take
-//! nothing from each other. Otherwise one ends that was idle for [`RESTED`]: the newcomer's own, or, where the newcomer
-//! has none, one of the largest holder. A NAT drops such a mapping, too.
+//! (longest queue drop: Suter et al., INFOCOM 1998), if the newcomer is [`AssociationShare::proven`]. No such swap makes
+//! the division less even, so equal holders take nothing from each other. Otherwise one ends that was idle for
+//! [`RESTED`]: the newcomer's own, or, where the newcomer has none, one of the largest holder. A NAT drops such a
+//! mapping, too.
 //!
-//! One sender may forge as many holders as it likes. So those that are not proven leave a quarter of all to the others.
-//! Where all are held, one of theirs ends for a proven newcomer that has none, while they have more than a quarter.
+//! One sender may forge as many holders as it likes. So those that are not proven leave a quarter of all to the others,
+//! and what is free of their part counts for their shares. Where all are held, one of theirs ends for a proven newcomer
+//! that has none, while they have more than a quarter. What bears a holder's name and is not proven counts apart from
+//! what it proved, as if another held it.
+//!
+//! For a newcomer that is not proven, first one ends that has rested: its own, or, where it has none and their part is
+//! held, the longest idle of theirs. Otherwise that one of them with the most gives its longest idle by the rule above.
+//! There `s` is an even share of their part, but a sixteenth of it at least. So each keeps a sixteenth that moves,
+//! however many holders are forged; and fifteen of them do not shut out another.
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
@@ -23,6 +31,9 @@ use core::cmp::Reverse;
 /// An association that was idle for so long may end for another (RFC 4787 §4.3, REQ-5: two minutes).
 pub const RESTED: Span = Span::from_secs(120);
 
+/// A holder that is not proven keeps one in so many of their part from others of them.
+const KEPT: u64 = 16;
+
 /// How much of what is free a holder may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssociationShare {
@@ -31,7 +42,8 @@ pub struct AssociationShare {
     /// A holder takes another while it has less than so many times what is free: 1 leaves it half of all, 8 leaves it
     /// eight ninths.
     pub of_free: u64,
-    /// The newcomer has shown that it is where it says. Others, whose datagrams may be forged, take only what has rested.
+    /// The newcomer has shown that it is where it says. Others, whose datagrams may be forged, take only what has rested,
+    /// or what others of them have.
     pub proven: bool,
 }
 
@@ -59,12 +71,12 @@ pub struct AssociationId(Handle);
 
 #[derive(Debug, Clone)]
 struct Association<H, T> {
-    holder: H,
+    /// And whether it is proven.
+    holder: (H, bool),
     who: T,
     moved: Time,
     /// Of two that moved at one time, the lower did so before.
     turn: u64,
-    proven: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,14 +86,18 @@ struct Holder {
     idle: List,
 }
 
+/// The largest holder last; of equals, the one with the longest idle association.
+type Order<H> = BTreeSet<(u64, Reverse<u64>, (H, bool))>;
+
 /// All associations by their holders. Each event takes a time logarithmic in the number of holders; the memory is
 /// proportional to the associations.
 #[derive(Debug, Clone)]
 pub struct Associations<H, T> {
     associations: Slab<Association<H, T>, 2>,
-    holders: BTreeMap<H, Holder>,
-    /// The largest holder last; of equals, the one with the longest idle association.
-    order: BTreeSet<(u64, Reverse<u64>, H)>,
+    /// By whether they are proven, too.
+    holders: BTreeMap<(H, bool), Holder>,
+    /// Of those that are not proven, and of those that are.
+    orders: [Order<H>; 2],
     /// Those that are not proven, the longest idle first.
     unproven: List,
     unproven_held: u64,
@@ -100,7 +116,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         Self {
             associations: Slab::with_capacity(0),
             holders: BTreeMap::new(),
-            order: BTreeSet::new(),
+            orders: [Order::new(), Order::new()],
             unproven: List::new(1),
             unproven_held: 0,
             turns: 0,
@@ -117,18 +133,16 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         who: T,
         mut end: impl FnMut(T),
     ) -> Result<AssociationId, NoAssociation> {
-        let own = self.held_by(&holder);
+        let holder = (holder, share.proven);
+        let own = self.own(&holder);
         let (held, most) = (self.held(), share.most);
-        let is_part_held = !share.proven && self.unproven_held >= share.unproven();
-        if is_part_held || own >= share.of_free.saturating_mul(most.saturating_sub(held)) {
+        let free = self.free(share);
+        if own >= share.of_free.saturating_mul(free) {
             let excess = (held + 1).saturating_sub(most).max(1);
             for _ in 0..excess {
-                let victim = match is_part_held {
-                    true => self.longest_idle_unproven().filter(|id| self.has_rested(now, *id)),
-                    false => self.victim(now, share, &holder),
-                };
+                let victim = self.victim(now, share, &holder);
                 let Some(victim) = victim.filter(|_| most > 0) else {
-                    return Err(match (held >= most, is_part_held) {
+                    return Err(match (held >= most, free == 0) {
                         (true, _) => NoAssociation::All,
                         (false, true) => NoAssociation::Unproven(share.unproven()),
                         (false, false) => NoAssociation::Share(own),
@@ -138,10 +152,9 @@ impl<H: Ord + Clone, T> Associations<H, T> {
             }
         }
         let turn = self.turn();
-        let proven = share.proven;
-        let association = Association { holder: holder.clone(), who, moved: now, turn, proven };
+        let association = Association { holder: holder.clone(), who, moved: now, turn };
         let handle = self.associations.insert(association);
-        if !proven {
+        if !share.proven {
             self.unproven_held += 1;
             self.unproven.push_back(&mut self.associations, handle);
         }
@@ -153,24 +166,55 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     }
 
     /// The association that ends for another one of `holder`.
-    fn victim(&self, now: Time, share: AssociationShare, holder: &H) -> Option<AssociationId> {
-        let own = self.held_by(holder);
-        let (largest_held, _, largest) = self.order.last()?;
-        let holders = self.holders.len() as u64 + u64::from(own == 0);
-        let is_above = *largest_held > share.most / holders.max(1) && *largest_held >= own + 2;
-        if is_above && share.proven {
-            return self.longest_idle(largest);
+    fn victim(
+        &self,
+        now: Time,
+        share: AssociationShare,
+        holder: &(H, bool),
+    ) -> Option<AssociationId> {
+        let own = self.own(holder);
+        let newcomer = u64::from(own == 0);
+        let [unproven, proven] = &self.orders;
+        let largest = unproven.last().max(proven.last());
+        let (gives, even) = if share.proven {
+            let holders = self.holders.len() as u64 + newcomer;
+            (largest, share.most / holders.max(1))
+        } else {
+            let holders = unproven.len() as u64 + newcomer;
+            (unproven.last(), share.unproven() / holders.clamp(1, KEPT))
+        };
+        let fair = || {
+            let (.., gives) = gives.filter(|(held, ..)| *held > even && *held >= own + 2)?;
+            self.longest_idle(gives)
+        };
+        let rested = || {
+            let longest_idle = match own {
+                0 if !share.proven && self.unproven_held >= share.unproven() => {
+                    self.longest_idle_unproven()
+                }
+                0 => self.longest_idle(&largest?.2),
+                _ => self.longest_idle(holder),
+            };
+            longest_idle.filter(|id| self.has_rested(now, *id))
+        };
+        if !share.proven {
+            return rested().or_else(fair);
         }
-        if share.proven
-            && own == 0
-            && self.held() >= share.most
-            && self.unproven_held > share.most / 4
-            && let Some(id) = self.longest_idle_unproven()
-        {
-            return Some(id);
+        let many = self.unproven_held > share.most / 4;
+        let of_many = || match own == 0 && self.held() >= share.most && many {
+            true => self.longest_idle_unproven(),
+            false => None,
+        };
+        fair().or_else(of_many).or_else(rested)
+    }
+
+    /// What is free for another of this kind.
+    fn free(&self, share: AssociationShare) -> u64 {
+        let free = share.most.saturating_sub(self.held());
+        match share.proven {
+            true => free,
+            false => free.min(share.unproven().saturating_sub(self.unproven_held)),
         }
-        let gives = if own > 0 { holder } else { largest };
-        self.longest_idle(gives).filter(|id| self.has_rested(now, *id))
     }
 
     fn has_rested(&self, now: Time, id: AssociationId) -> bool {
@@ -186,8 +230,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     pub fn on_moved(&mut self, now: Time, id: AssociationId) {
         let turn = self.turn();
         let Some(association) = self.associations.get(id.0) else { return };
-        let (holder, proven) = (association.holder.clone(), association.proven);
-        if !proven {
+        let holder = association.holder.clone();
+        if !holder.1 {
             self.unproven.unlink(&mut self.associations, id.0);
             self.unproven.push_back(&mut self.associations, id.0);
         }
@@ -203,8 +247,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     /// It has ended; `None` where it ended before.
     pub fn on_end(&mut self, id: AssociationId) -> Option<T> {
         let association = self.associations.get(id.0)?;
-        let (holder, proven) = (association.holder.clone(), association.proven);
-        if !proven {
+        let holder = association.holder.clone();
+        if !holder.1 {
             self.unproven_held -= 1;
             self.unproven.unlink(&mut self.associations, id.0);
         }
@@ -220,19 +264,23 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         self.associations.len() as u64
     }
 
-    /// Those of one holder.
+    /// Those of one holder, proven or not.
     pub fn held_by(&self, holder: &H) -> u64 {
+        [false, true].map(|proven| self.own(&(holder.clone(), proven))).iter().sum()
+    }
+
+    fn own(&self, holder: &(H, bool)) -> u64 {
         self.holders.get(holder).map_or(0, |holder| holder.held)
     }
 
     /// The longest idle one of a holder.
-    pub fn longest_idle(&self, holder: &H) -> Option<AssociationId> {
+    fn longest_idle(&self, holder: &(H, bool)) -> Option<AssociationId> {
         self.holders.get(holder)?.idle.head(&self.associations).map(AssociationId)
     }
 
     /// Whose it is; `None` where it has ended.
     pub fn holder(&self, id: AssociationId) -> Option<&H> {
-        self.associations.get(id.0).map(|association| &association.holder)
+        self.associations.get(id.0).map(|association| &association.holder.0)
     }
 
     const fn turn(&mut self) -> u64 {
@@ -241,19 +289,24 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     }
 
     /// Changes a holder and its place in the order.
-    fn change(&mut self, of: &H, work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 2>)) {
+    fn change(
+        &mut self,
+        of: &(H, bool),
+        work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 2>),
+    ) {
         let new = Holder { held: 0, idle: List::new(0) };
         let holder = self.holders.entry(of.clone()).or_insert(new);
         let key = |holder: &Holder, associations: &Slab<Association<H, T>, 2>| {
             let first = associations.get(holder.idle.head(associations)?)?;
             Some((holder.held, Reverse(first.turn), of.clone()))
         };
+        let order = &mut self.orders[usize::from(of.1)];
         if let Some(key) = key(holder, &self.associations) {
-            self.order.remove(&key);
+            order.remove(&key);
         }
         work(holder, &mut self.associations);
         match key(holder, &self.associations) {
-            Some(key) => drop(self.order.insert(key)),
+            Some(key) => drop(order.insert(key)),
             None => drop(self.holders.remove(of)),
         }
     }

@@ -17,6 +17,7 @@ use crate::runtime::RuntimeConfig;
 use crate::session::LogEntry;
 use bytes::Bytes;
 use ekiden_linux::host::clock;
+use ekiden_model::resources::overload::Source;
 use ekiden_model::resources::quota::Direction;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -164,7 +165,9 @@ impl ForwardFlow {
             None => accounts.admit_by_origin(client.ip(), None, Some(entry)),
         }?;
         entry.set_share(share.as_ref());
-        Ok((DatagramPaths::new(Arc::clone(config), owner, 0), share, tally, place))
+        // forged datagrams take nothing of the share of the client's connections
+        let memory = shared.transfer_of(Source::unproven(client.ip()));
+        Ok((DatagramPaths::new(Arc::clone(config), owner, memory, 0), share, tally, place))
     }
 
     /// Forwards until it was silent for `udp.idle`, the relay stops, or the account has nothing left.

@@ -157,7 +157,8 @@ impl PacketFlow {
         self.entry.through = route.tunnel().map(|hop| hop.name.clone()).into_iter().collect();
         self.registration.set_upstream_leg(Arc::clone(&self.entry.through), None);
         self.registration.set_route(&route.why);
-        let way = DatagramPaths::new(Arc::clone(&config), owner, self.opening.hops);
+        let memory = config.shared.transfer_of(joined.source());
+        let way = DatagramPaths::new(Arc::clone(&config), owner, memory, self.opening.hops);
         Ok((to, way, place))
     }
 

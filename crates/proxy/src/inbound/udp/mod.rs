@@ -343,7 +343,7 @@ fn end_if_refused(tally: &mut UdpTally, on_error: DatagramError) -> Result<(), F
 fn paths(session: &Session) -> DatagramPaths {
     let account = session.registration.entry.account();
     let owner = DatagramOwner::Client(session.address.ip(), account);
-    DatagramPaths::new(Arc::clone(&session.config), owner, 0)
+    DatagramPaths::new(Arc::clone(&session.config), owner, session.transfer(), 0)
 }
 
 fn same(address: IpAddr) -> IpAddr {

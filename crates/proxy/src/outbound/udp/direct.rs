@@ -15,6 +15,7 @@ use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::route::Route;
 use crate::resources::DescriptorReserve;
 use crate::runtime::RuntimeConfig;
+use crate::transfer::budget::TransferShare;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::transient::is_transient;
 use ekiden_linux::host::clock;
@@ -42,6 +43,8 @@ pub(crate) struct DirectSockets {
     peers: Peers,
     names: Recent<String, ResolvedName>,
     lookups: NameLookups,
+    /// For datagrams that wait for names.
+    memory: TransferShare,
     /// What became of datagrams that waited for names.
     settled: VecDeque<Result<Received, DatagramError>>,
 }
@@ -57,7 +60,12 @@ struct OutboundSocket {
 }
 
 impl DirectSockets {
-    pub(crate) fn new(config: Arc<RuntimeConfig>, client: DatagramOwner) -> Self {
+    /// `memory`: for datagrams that wait for names.
+    pub(crate) fn new(
+        config: Arc<RuntimeConfig>,
+        client: DatagramOwner,
+        memory: TransferShare,
+    ) -> Self {
         let settings = config.settings.udp;
         let most = settings.destinations as usize;
         let peers = Peers::new(most, settings.idle);
@@ -68,6 +76,7 @@ impl DirectSockets {
             peers,
             names: Recent::new(most),
             lookups: NameLookups::default(),
+            memory,
             settled: VecDeque::new(),
         }
     }
@@ -186,7 +195,7 @@ impl DirectSockets {
         let exhausted = |why: &str| {
             DatagramError::undelivered(FailureKind::Exhausted, format!("{name}: {why}"))
         };
-        let memory = self.config.shared.transfer.unshared().reserve(payload.len());
+        let memory = self.memory.reserve(payload.len());
         let memory = memory.ok_or_else(|| exhausted("no memory for datagrams that wait for it"))?;
         let asker = self.client.asker();
         let waiting = self.lookups.begin(&self.config, name, asker);

@@ -10,6 +10,7 @@ use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
+use crate::transfer::budget::TransferShare;
 use bytes::Bytes;
 use ekiden_model::dns::Asker;
 use std::net::{IpAddr, SocketAddr};
@@ -97,9 +98,14 @@ struct SettledPath {
 }
 
 impl DatagramPaths {
-    /// `hops`: how many tunnels the datagrams have passed.
-    pub(crate) fn new(config: Arc<RuntimeConfig>, owner: DatagramOwner, hops: u8) -> Self {
-        let direct = DirectSockets::new(Arc::clone(&config), owner.clone());
+    /// `memory`: for datagrams that wait for names; `hops`: how many tunnels the datagrams have passed.
+    pub(crate) fn new(
+        config: Arc<RuntimeConfig>,
+        owner: DatagramOwner,
+        memory: TransferShare,
+        hops: u8,
+    ) -> Self {
+        let direct = DirectSockets::new(Arc::clone(&config), owner.clone(), memory);
         let through = TunnelFlows::new(Arc::clone(&config), owner, hops);
         Self { config, direct, through, settled: None }
     }

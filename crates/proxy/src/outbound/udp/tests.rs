@@ -6,15 +6,16 @@ use crate::destination::{Destination, Host};
 use crate::resources::Resources;
 use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
-use crate::settings::{DnsServer, Family, Settings};
+use crate::settings::{Budgets, DnsServer, Family, Settings};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::units::{Span, Time};
+use ekiden_model::resources::overload::Source;
+use ekiden_model::units::{Bytes, Span, Time};
 use ekiden_testkit::PATIENCE;
 use hickory_resolver::proto::op::{Message, OpCode};
 use hickory_resolver::proto::rr::rdata::A;
 use hickory_resolver::proto::rr::{RData, Record};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -69,9 +70,11 @@ impl Names {
         socket.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
     }
 
-    /// A relay's configuration that asks this server alone, each time, and lets loopback be reached.
-    fn config(&self) -> Arc<RuntimeConfig> {
+    /// A relay's configuration that asks this server alone, each time, and lets loopback be reached; with so much memory
+    /// for bytes in transit.
+    fn config(&self, memory: Bytes) -> Arc<RuntimeConfig> {
         let mut settings = Settings::default();
+        settings.budgets.memory = memory;
         settings.dns.servers = vec![DnsServer::Plain(self.at)];
         settings.dns.prefer = Family::Ipv4Only;
         settings.dns.max_ttl = Span::ZERO;
@@ -89,9 +92,23 @@ struct Client {
 
 impl Client {
     fn of(names: &Names) -> Self {
-        let config = names.config();
+        let config = names.config(Budgets::default().memory);
+        Self::at(&config, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// With this source's share of the memory.
+    fn at(config: &Arc<RuntimeConfig>, source: IpAddr) -> Self {
+        let config = Arc::clone(config);
         let owner = DatagramOwner::Client(Ipv4Addr::LOCALHOST.into(), None);
-        Self { sockets: DirectSockets::new(Arc::clone(&config), owner), config }
+        let memory = config.shared.transfer_of(Source::from(source));
+        Self { sockets: DirectSockets::new(Arc::clone(&config), owner, memory), config }
+    }
+
+    /// Whether a datagram of so many bytes waits for a name that is never found.
+    fn keeps(&mut self, bytes: usize) -> bool {
+        let to = Destination { host: Host::from_name("silent.example").unwrap(), port: 9 };
+        let route = Arc::clone(self.config.route(&to));
+        matches!(self.sockets.send_at(clock::now(), &route, &to, &vec![0; bytes]), Ok(false))
     }
 
     fn send(&mut self, now: Time, name: &str, port: u16, n: u8) -> Result<bool, DatagramError> {
@@ -160,6 +177,31 @@ async fn the_newest_datagrams_wait_for_one_lookup_and_leave_in_order() {
     assert_eq!(client.config.shared.udp.status(0).undelivered, 12);
     assert!(matches!(client.send(clock::now(), "held.example", port, 20), Ok(true)));
     assert_eq!(received(&server).await, 20);
+}
+
+#[tokio::test]
+async fn datagrams_of_one_address_that_wait_leave_memory_to_others() {
+    let names = names().await;
+    let config = names.config(Bytes::new(1_000));
+    let [one, other] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+    let mut first = Client::at(&config, one);
+    assert_eq!((0..8).filter(|_| first.keeps(100)).count(), 5);
+    assert!(!Client::at(&config, one).keeps(100), "in each of its associations");
+    assert!(Client::at(&config, other).keeps(100));
+    drop(first);
+    assert_eq!(config.shared.transfer.status()[1].used, 0);
+    assert!(Client::at(&config, one).keeps(100));
+}
+
+#[tokio::test]
+async fn a_source_has_one_count_of_bytes_in_transit_while_anything_of_it_is_left() {
+    let config = names().await.config(Bytes::new(1_000));
+    let resources = &config.shared.resources;
+    let own = resources.in_transit(Source::V4(0));
+    for other in 1..1_000 {
+        drop(resources.in_transit(Source::V4(other)));
+    }
+    assert!(Arc::ptr_eq(&own, &resources.in_transit(Source::V4(0))));
 }
 
 #[tokio::test]

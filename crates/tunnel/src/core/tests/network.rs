@@ -7,6 +7,7 @@ use ekiden_model::network::link::{Bound, Config, Discipline, Link, Packet, Seria
 use ekiden_model::units::{self, Rate, Share, Span};
 use quinn_proto::TransportConfig;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 pub(super) const NEAR: usize = 0;
 pub(super) const FAR: usize = 1;
@@ -92,6 +93,8 @@ pub(super) struct Network {
     pub(super) drops: [Option<u8>; 2],
     /// Longer datagrams of this lane, and of connections that are not known yet, are lost, both ways.
     pub(super) narrow: Option<(u8, usize)>,
+    /// Where NEAR is, if it comes over TCP.
+    pub(super) tcp: Option<IpAddr>,
     /// What flows that are opened carry.
     pub(super) carries: Carries,
     buf: Vec<u8>,
@@ -134,6 +137,7 @@ impl Network {
             cut: [false; 2],
             drops: [None; 2],
             narrow: None,
+            tcp: None,
             carries: Carries::Stream,
             buf: Vec::new(),
             addresses,
@@ -236,8 +240,9 @@ impl Network {
                 let bytes = &mut self.bytes[end];
                 while let Some(delivered) = self.links[end].poll(self.now) {
                     let datagram = bytes.remove(&delivered.packet.id).unwrap();
-                    let from = self.addresses[end];
-                    self.ends[1 - end].receive(self.now, from, BytesMut::from(&datagram[..]));
+                    let tcp = self.tcp.filter(|_| end == NEAR);
+                    let way = Way { tcp, ..Way::from(self.addresses[end]) };
+                    self.ends[1 - end].receive(self.now, way, BytesMut::from(&datagram[..]));
                     busy = true;
                 }
                 self.links[end].gone(|id, _| {

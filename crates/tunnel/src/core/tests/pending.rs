@@ -5,7 +5,7 @@ use crate::core::*;
 use crate::frame::Frame;
 use ekiden_model::units::Span;
 use quinn_proto::{StreamId, VarInt};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Both lanes are there, and nobody has said hello.
 fn silent() -> Network {
@@ -317,10 +317,11 @@ fn junk(length: u16) -> BytesMut {
     datagram
 }
 
-/// How long a relay takes to join over UDP while so many junk Initials of these bytes come by each of 32 ways whenever
-/// anything happens; at most 5 s.
-fn joins_beside_junk(length: u16, way: impl Fn(u8) -> Way) -> Span {
+/// How long a relay takes to join over UDP, or over TCP from this address, while so many junk Initials of these bytes
+/// come by each of 32 ways whenever anything happens; at most 5 s.
+fn joins_beside_junk(length: u16, way: impl Fn(u8) -> Way, tcp: Option<IpAddr>) -> Span {
     let mut network = Network::new(&Path::default());
+    network.tcp = tcp;
     let limit = network.now + Span::from_secs(5);
     while !network.ends[FAR].snapshots().iter().any(|seen| seen.up) && network.now < limit {
         // more than come back until the next time
@@ -328,22 +329,28 @@ fn joins_beside_junk(length: u16, way: impl Fn(u8) -> Way) -> Span {
             network.ends[FAR].receive(network.now, way(nth), junk(length));
             network.ends[FAR].on_deadline(network.now);
         }
-        let next = network.now + Span::from_millis(10);
-        network.step(next);
+        network.step(network.now + Span::from_millis(10));
     }
     network.now.since(Time::ZERO)
 }
 
 #[test]
 fn junk_over_tcp_connections_of_one_address_keeps_no_relay_from_joining() {
-    let took = joins_beside_junk(1_200, carrier);
+    let took = joins_beside_junk(1_200, carrier, None);
+    assert!(took < Span::from_millis(500), "{took:?}");
+}
+
+#[test]
+fn junk_that_bears_a_relay_s_address_does_not_keep_it_from_joining_over_tcp() {
+    let forged = |nth: u8| SocketAddr::from(([100, 64, 0, 1], 1_000 + u16::from(nth))).into();
+    let took = joins_beside_junk(1_200, forged, Some([100, 64, 0, 1].into()));
     assert!(took < Span::from_millis(500), "{took:?}");
 }
 
 #[test]
 fn initials_that_are_too_short_use_up_nothing() {
     let from = |nth| SocketAddr::from(([100, 64, 3, nth], 7)).into();
-    let took = joins_beside_junk(1_199, from);
+    let took = joins_beside_junk(1_199, from, None);
     assert!(took < Span::from_millis(500), "{took:?}");
     // those of an address with a connection reach it
     let mut network = silent();
