@@ -9,6 +9,7 @@ pub(crate) use shared::shared_use;
 use books::Books;
 use ekiden_accounts::{
     Account, AccountId, AccountSync, Credential, Directory, LoginVerdict, OnQuotaExceeded,
+    check_password,
 };
 use ekiden_config::pattern;
 use ekiden_linux::host::clock;
@@ -23,6 +24,7 @@ use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use password::Tries;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -39,8 +41,8 @@ pub(crate) struct AccountDirectory {
     /// By name, what of the relay's count is in the journal: up and down. Locked within `given`.
     counted: Mutex<HashMap<Arc<str>, [u64; 2]>>,
     log_ins: Mutex<LogInsStatus>,
-    /// Held while a password is hashed: one at a time, as log-ins are.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while a password is changed: one at a time, as log-ins are.
+    changing: tokio::sync::Mutex<Tries>,
 }
 
 /// The limits that an account has in the proxy.
@@ -83,7 +85,7 @@ impl AccountDirectory {
             given: Mutex::default(),
             counted: Mutex::default(),
             log_ins: Mutex::default(),
-            changing: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::new(Tries::new()),
         }
     }
 
@@ -283,7 +285,14 @@ impl accounts::Directory for AccountDirectory {
         new: &'a str,
     ) -> PendingChange<'a> {
         Box::pin(async move {
-            let Ok(_alone) = self.changing.try_lock() else { return PasswordChange::Busy };
+            // what has no other cost is no try
+            if let Err(bad) = check_password(new) {
+                return PasswordChange::Refused(bad.to_string());
+            }
+            let Ok(mut tries) = self.changing.try_lock() else { return PasswordChange::Busy };
+            if let Err(wait) = tries.begin(AccountId(account.id), clock::now()) {
+                return PasswordChange::Wait(wait);
+            }
             password::change(&self.sync, user, &account.name, new).await
         })
     }
