@@ -5,24 +5,24 @@
 //! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
 //! [`AccountSync::close`] at the end.
 
+mod disk;
 mod leases;
 mod settle;
 mod unreadable;
 
 use crate::account::AccountId;
 use crate::clock::SharedClock;
-use crate::directory::{Directory, SavedDirectory};
-use crate::journal::{self, Journal, JournalError};
+use crate::directory::Directory;
+use crate::journal::{Journal, JournalError};
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
+use disk::{Unwritten, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
 use settle::Batches;
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -30,9 +30,6 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 use unreadable::Unreadable;
 
-/// Interval of writing the journal. Usage arrives five times a second, so a killed process loses at
-/// most a second.
-const WRITE: Duration = Duration::from_millis(750);
 /// Interval of looking at the database: a change is seen after this and its reading. Each look
 /// reads one number.
 const LOOK: Duration = Duration::from_millis(500);
@@ -109,8 +106,7 @@ pub struct AccountSync {
     unreadable: Mutex<Unreadable>,
     clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
-    /// Why usage could not be written to disk the last time.
-    unwritten: Mutex<Option<String>>,
+    unwritten: Mutex<Unwritten>,
 }
 
 impl AccountSync {
@@ -216,7 +212,7 @@ impl AccountSync {
             unreadable_first,
             version: directory.version(),
             unsettled: locked(&self.journal).unsettled().len(),
-            unwritten: locked(&self.unwritten).clone(),
+            unwritten: locked(&self.unwritten).why(),
             relays: locked(&self.relays).clone(),
         }
     }
@@ -234,8 +230,8 @@ impl AccountSync {
 
     /// Writes, looks and settles until it is dropped.
     pub async fn run(&self) {
-        // the journal does not wait for the database
-        tokio::join!(self.write(), self.watch());
+        // the journal waits for neither the disk nor the database
+        tokio::join!(self.write(), self.replace(), self.watch());
     }
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
@@ -261,28 +257,6 @@ impl AccountSync {
         if let Some(store) = store {
             store.close().await;
         }
-    }
-
-    async fn write(&self) {
-        let mut tick = tokio::time::interval(WRITE);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            let written = self.write_down().and(self.write_grants().await);
-            let failed = written.err().map(|error| error.to_string());
-            let mut unwritten = locked(&self.unwritten);
-            if let Some(error) = &failed
-                && unwritten.is_none()
-            {
-                tracing::error!(%error, "cannot write usage; keeping it in memory");
-            }
-            *unwritten = failed;
-        }
-    }
-
-    fn write_down(&self) -> io::Result<()> {
-        let (directory, now) = (self.directory(), self.now().as_second());
-        locked(&self.journal).write(now, |account| directory.get(account).is_some())
     }
 
     async fn watch(&self) {
@@ -340,7 +314,7 @@ impl AccountSync {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
         locked(&self.state).1 = Some(now);
         if store.is_shared()
-            && let Err(error) = self.keep(&directory)
+            && let Err(error) = self.keep(directory).await
         {
             tracing::warn!(%error, "cannot save accounts for a start without the database");
         }
@@ -387,35 +361,4 @@ impl AccountSync {
         let calendar = known.or_else(|| crate::Attributes::default().calendar().ok());
         calendar.map_or(0, |calendar| calendar.begun(now).as_second())
     }
-
-    fn kept_path(&self) -> PathBuf {
-        self.folder.join("accounts.json")
-    }
-
-    /// For a start without the database.
-    fn keep(&self, directory: &Directory) -> io::Result<()> {
-        let path = self.kept_path();
-        let text = serde_json::to_vec(&directory.to_keep())?;
-        state_files::replace(&path, &text).map(drop)
-    }
-
-    fn read_kept(&self) -> Option<Directory> {
-        let text = fs::read(self.kept_path()).ok()?;
-        serde_json::from_slice::<SavedDirectory>(&text).ok().map(Directory::from)
-    }
-}
-
-/// By what the database knows this relay, whatever it is called: the same over restarts.
-fn own_id(folder: &Path) -> Result<String, SyncError> {
-    let path = folder.join("relay.id");
-    let failed = |error| StoreError::Folder { path: path.clone(), error };
-    match fs::read_to_string(&path) {
-        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error).into()),
-    }
-    let id = journal::draw().map_err(failed)?;
-    state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
-    Ok(id)
 }
