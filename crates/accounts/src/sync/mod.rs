@@ -9,8 +9,9 @@ mod disk;
 mod leases;
 mod settle;
 mod unreadable;
+mod zones;
 
-use crate::account::AccountId;
+use crate::account::{AccountId, Attributes};
 use crate::clock::SharedClock;
 use crate::directory::Directory;
 use crate::journal::{Journal, JournalError};
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 use unreadable::Unreadable;
+use zones::UnknownZones;
 
 /// Interval of looking at the database: a change is seen after this and its reading. Each look
 /// reads one number.
@@ -104,6 +106,7 @@ pub struct AccountSync {
     asking: Mutex<Batches>,
     batches: Mutex<Batches>,
     unreadable: Mutex<Unreadable>,
+    zones: Mutex<UnknownZones>,
     clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
     unwritten: Mutex<Unwritten>,
@@ -136,6 +139,7 @@ impl AccountSync {
             asking: Mutex::default(),
             batches: Mutex::default(),
             unreadable: Mutex::default(),
+            zones: Mutex::default(),
             clock: SharedClock::default(),
             state: Mutex::default(),
             unwritten: Mutex::default(),
@@ -147,7 +151,7 @@ impl AccountSync {
                     return Err(error.into());
                 };
                 tracing::warn!(accounts = kept.len(), "{error}; using the saved accounts");
-                *sync.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
+                sync.know(Arc::new(kept));
                 locked(&sync.state).0 = Some(error.to_string());
                 Ok(sync)
             }
@@ -311,7 +315,7 @@ impl AccountSync {
         locked(&self.unreadable).on_read(unreadable, Instant::now());
         self.log_unreadable();
         let directory = Arc::new(Directory::new(version, accounts));
-        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
+        self.know(Arc::clone(&directory));
         locked(&self.state).1 = Some(now);
         if store.is_shared()
             && let Err(error) = self.keep(directory).await
@@ -319,6 +323,13 @@ impl AccountSync {
             tracing::warn!(%error, "cannot save accounts for a start without the database");
         }
         Ok(())
+    }
+
+    fn know(&self, directory: Arc<Directory>) {
+        for line in locked(&self.zones).lines(directory.accounts()) {
+            tracing::warn!("{line}");
+        }
+        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory;
     }
 
     fn log_unreadable(&self) {
@@ -356,9 +367,10 @@ impl AccountSync {
 
     /// When the account's period began; a month of UTC for one that is not known any more.
     fn begun_in(&self, directory: &Directory, account: AccountId) -> i64 {
-        let now = self.now();
-        let known = directory.get(account).and_then(|known| known.attributes.calendar().ok());
-        let calendar = known.or_else(|| crate::Attributes::default().calendar().ok());
-        calendar.map_or(0, |calendar| calendar.begun(now).as_second())
+        let calendar = match directory.get(account) {
+            Some(known) => known.attributes.calendar_here(),
+            None => Attributes::default().calendar_here(),
+        };
+        calendar.begun(self.now()).as_second()
     }
 }

@@ -23,7 +23,6 @@ use ekiden_proxy::policy::accounts::{
 use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use password::Tries;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -164,7 +163,7 @@ impl AccountDirectory {
     /// Says up to where in the relay's count a quota goes, where that has changed. `counted` is that count now, all of
     /// it in the journal: so both end at the same byte.
     fn keep_books(&self, limits: &quota::Quotas, account: &Account, one: &mut Given, counted: u64) {
-        let Ok(calendar) = account.attributes.calendar() else { return };
+        let calendar = account.attributes.calendar_here();
         // before the part is asked for: should a period end in between, its successor is told at the next look, where
         // the old one's use would be held against all of the new one
         let (now, instant) = (self.sync.now(), clock::now());
@@ -320,13 +319,8 @@ impl accounts::Directory for AccountDirectory {
             _ => None,
         };
         let users = account.devices.iter().filter_map(user).collect();
-        let calendar = account.attributes.quota.and_then(|_| account.attributes.calendar().ok());
-        let next = calendar.and_then(|calendar| calendar.next(self.sync.now()));
-        let zone = &account.attributes.zone;
-        let renews = next.map(|next| {
-            let there = next.to_zoned(TimeZone::get(zone).unwrap_or(TimeZone::UTC));
-            format!("{} {zone}", there.strftime("%Y-%m-%d %H:%M"))
-        });
+        let calendar = account.attributes.quota.map(|_| account.attributes.calendar_here());
+        let renews = calendar.and_then(|calendar| calendar.next_in_words(self.sync.now()));
         let expires = account.attributes.expires.map(|day| day.to_string());
         Some(AccountDetails { devices, users, renews, expires })
     }
