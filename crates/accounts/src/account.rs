@@ -1,11 +1,12 @@
 //! An account as it is stored: its devices and its limits.
 
 use crate::hours::Hours;
-use crate::period::{Calendar, Quota};
+use crate::period::{Calendar, Period, Quota};
 use ekiden_model::units::{Bytes, Rate};
 use ipnet::IpNet;
 use jiff::Timestamp;
 use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -188,8 +189,21 @@ pub enum Barred {
 impl Attributes {
     /// The calendar of its periods, in its time zone. Errors: an unknown time zone, an invalid day.
     pub fn calendar(&self) -> Result<Calendar, crate::BadPeriod> {
-        let period = self.quota.map_or(crate::Period::Month, |quota| quota.period);
-        Calendar::new(period, &self.zone, self.reset_day)
+        Calendar::new(self.period(), &self.zone, self.reset_day)
+    }
+
+    /// Its calendar by [`zone_here`](Self::zone_here): the one by which a relay counts.
+    pub fn calendar_here(&self) -> Calendar {
+        Calendar::in_zone(self.period(), self.zone_here(), self.reset_day)
+    }
+
+    /// Its time zone, or UTC where this system does not know it.
+    pub fn zone_here(&self) -> TimeZone {
+        TimeZone::get(&self.zone).unwrap_or(TimeZone::UTC)
+    }
+
+    fn period(&self) -> Period {
+        self.quota.map_or(Period::Month, |quota| quota.period)
     }
 
     /// Whether it may come in at `now`, or why not. Hours and expiry in an unknown time zone are
@@ -201,14 +215,14 @@ impl Attributes {
         if self.expires.is_none() && self.hours.is_none() {
             return Ok(());
         }
-        let zone = jiff::tz::TimeZone::get(&self.zone).unwrap_or(jiff::tz::TimeZone::UTC);
-        let there = now.to_zoned(zone);
+        let there = now.to_zoned(self.zone_here());
         if let Some(last) = self.expires.filter(|last| there.date() > *last) {
             return Err(Barred::Expired(last));
         }
         match &self.hours {
             Some(hours) if !hours.hold(there.weekday(), there.time()) => {
-                Err(Barred::Hours(hours.clone(), self.zone.clone()))
+                let zone = there.time_zone().iana_name().unwrap_or("UTC").to_owned();
+                Err(Barred::Hours(hours.clone(), zone))
             }
             _ => Ok(()),
         }
@@ -264,6 +278,26 @@ mod tests {
         assert_eq!(tokyo.may_come_in(at("2026-11-30T14:59:59Z")), Ok(()));
         let over = tokyo.may_come_in(at("2026-11-30T15:00:00Z"));
         assert_eq!(over, Err(Barred::Expired("2026-11-30".parse().unwrap())));
+    }
+
+    #[test]
+    fn a_zone_that_is_not_known_here_counts_as_utc() {
+        let here = |zone: &str| Attributes {
+            quota: Some("1 GB/week".parse().unwrap()),
+            zone: zone.into(),
+            reset_day: 3,
+            hours: Some("06:00-22:00".parse().unwrap()),
+            ..Attributes::default()
+        };
+        let (mars, utc, now) = (here("Mars/Base"), here("UTC"), at("2026-11-20T23:00:00Z"));
+        assert!(mars.calendar().is_err());
+        for one in [&mars, &utc] {
+            assert_eq!(one.calendar_here().begun(now), at("2026-11-18T00:00:00Z"));
+        }
+        // and a refusal names the zone by which it was made
+        let barred = mars.may_come_in(now).unwrap_err();
+        assert_eq!(barred, utc.may_come_in(now).unwrap_err());
+        assert!(barred.to_string().ends_with("06:00-22:00, UTC"), "{barred}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub use directory::Directory;
 pub use hours::{BadHours, Hours};
 pub use journal::{Journal, JournalError, Total};
 pub use lease::{Lease, share_out};
-pub use password::{BadPassword, hash, is_hash, matches};
+pub use password::{BadPassword, check_password, hash, is_hash, matches};
 pub use period::{BadPeriod, Calendar, Period, Quota};
 pub use store::{
     AccountTable, FleetRelay, Grant, GrantRequest, Store, StoreError, UnreadableAccount, Usage,

@@ -37,14 +37,20 @@ fn argon2() -> Result<Argon2<'static>, BadPassword> {
     Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
 }
 
-/// The hash of a new password, in the PHC string format with its own salt; some 20 ms of one core.
-pub fn hash(password: &str) -> Result<String, BadPassword> {
+/// Whether a new password may be had. Errors: its length, or that it has control characters.
+pub fn check_password(password: &str) -> Result<(), BadPassword> {
     if !(SHORTEST..=LONGEST).contains(&password.len()) {
         return Err(BadPassword::Length(password.len()));
     }
     if password.chars().any(char::is_control) {
         return Err(BadPassword::Control);
     }
+    Ok(())
+}
+
+/// The hash of a new password, in the PHC string format with its own salt; some 20 ms of one core.
+pub fn hash(password: &str) -> Result<String, BadPassword> {
+    check_password(password)?;
     let mut salt = [0; 16];
     let random = SystemRandom::new().fill(&mut salt);
     random.map_err(|_| BadPassword::System("the system gives no random bytes".to_owned()))?;

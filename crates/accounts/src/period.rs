@@ -102,6 +102,14 @@ impl fmt::Display for Quota {
 
 stored_as_text!(Quota);
 
+/// The last day on which a period may begin.
+const fn last_day(period: Period) -> u8 {
+    match period {
+        Period::Week => 7,
+        Period::Day | Period::Month | Period::Never => 31,
+    }
+}
+
 /// When an account's periods begin.
 #[derive(Debug, Clone)]
 pub struct Calendar {
@@ -113,15 +121,17 @@ pub struct Calendar {
 impl Calendar {
     /// Periods of a time zone; `day` is where a week (1 Monday to 7) or month (1 to 31) begins.
     pub fn new(period: Period, zone: &str, day: u8) -> Result<Self, BadPeriod> {
-        let found = TimeZone::get(zone).map_err(|_| BadPeriod::Zone(zone.to_owned()))?;
-        let most = match period {
-            Period::Week => 7,
-            _ => 31,
-        };
-        if !(1..=most).contains(&day) {
+        // first: a day counts also where the zone is not known
+        if !(1..=last_day(period)).contains(&day) {
             return Err(BadPeriod::Day(day));
         }
-        Ok(Self { period, zone: found, day })
+        let zone = TimeZone::get(zone).map_err(|_| BadPeriod::Zone(zone.to_owned()))?;
+        Ok(Self { period, zone, day })
+    }
+
+    /// The same in a zone that is known; of a day out of range, the nearest.
+    pub(crate) fn in_zone(period: Period, zone: TimeZone, day: u8) -> Self {
+        Self { period, zone, day: day.clamp(1, last_day(period)) }
     }
 
     /// The moment at which the period that holds `now` began; 1970 for one that never begins anew.
@@ -261,6 +271,8 @@ mod tests {
         );
         assert_eq!(Calendar::new(Period::Week, "UTC", 8).unwrap_err(), BadPeriod::Day(8));
         assert_eq!(Calendar::new(Period::Month, "UTC", 0).unwrap_err(), BadPeriod::Day(0));
+        // a row of the database with both is not read as one of UTC
+        assert_eq!(Calendar::new(Period::Week, "Mars/Base", 8).unwrap_err(), BadPeriod::Day(8));
     }
 
     proptest! {

@@ -39,9 +39,8 @@ fn earliest(day: Date) -> i64 {
 
 /// Keeps periods that began on `since` or later; removed accounts count by UTC.
 fn began_on_or_after(used: &mut Vec<Usage>, since: Date, accounts: &[Account]) {
-    let zone =
-        |account: &Account| Some((account.id, TimeZone::get(&account.attributes.zone).ok()?));
-    let zones: BTreeMap<AccountId, TimeZone> = accounts.iter().filter_map(zone).collect();
+    let zone = |account: &Account| (account.id, account.attributes.zone_here());
+    let zones: BTreeMap<AccountId, TimeZone> = accounts.iter().map(zone).collect();
     used.retain(|usage| {
         let zone = zones.get(&usage.account).cloned().unwrap_or(TimeZone::UTC);
         let began = Timestamp::from_second(usage.begun);

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Postgres, account, prefix};
-use ekiden_accounts::{AccountId, AccountSync, Credential, LoginVerdict, QuotaShare, Store, hash};
+use ekiden_accounts::{
+    AccountId, AccountSync, Credential, LoginVerdict, QuotaShare, Store, Total, hash,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -268,6 +270,30 @@ async fn a_database_that_is_slow_settles_all_usage_in_batches() {
     let usage = Store::at(&address).await.unwrap().usage(0).await.unwrap();
     assert_eq!(usage.len(), 1000);
     assert!(usage.iter().all(|usage| (usage.down, usage.up) == (10, 1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_on_which_the_database_hangs_give_way_and_do_not_hold_up_the_end() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let statements = [
+        "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(3600); RETURN NEW; END $$",
+        "CREATE TRIGGER hang BEFORE INSERT ON traffic FOR EACH ROW EXECUTE FUNCTION hang()",
+    ];
+    execute(&address, &statements).await;
+    // all connections that there may be, and more
+    for n in 1..=5 {
+        let total = [Total { account: AccountId(n), begun: 0, down: 1, up: 1 }];
+        let settling = store.settle("journal", &total);
+        let _given_up = tokio::time::timeout(Duration::from_secs(1), settling).await;
+    }
+    let until = Instant::now() + LONG;
+    while let Err(error) = store.version().await {
+        assert!(Instant::now() < until, "{error}");
+    }
+    assert!(tokio::time::timeout(LONG, store.close()).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

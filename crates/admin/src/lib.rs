@@ -252,7 +252,11 @@ fn router(shared: &Arc<Shared>) -> axum::Router {
     let router = router.layer(guarded);
     // 50 connections that all move have 66 KiB, a quarter of a second of a 2 Mbit/s line
     #[cfg(feature = "api")]
-    let router = router.layer(tower_http::compression::CompressionLayer::new());
+    let router = {
+        use tower_http::compression::predicate::{DefaultPredicate, Predicate as _};
+        let compressed = DefaultPredicate::new().and(metrics::may_compress);
+        router.layer(tower_http::compression::CompressionLayer::new().compress_when(compressed))
+    };
     #[cfg(feature = "dashboard")]
     let router = router.layer(axum::middleware::from_fn(dashboard::files::protect));
     router.with_state(Arc::clone(shared))

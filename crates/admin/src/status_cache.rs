@@ -2,6 +2,7 @@
 //! each asks the kernel about every connection.
 
 use super::problem::Problem;
+use axum::body::Bytes;
 use ekiden_accounts::{AccountSync, Store};
 use ekiden_proxy::Handle;
 use ekiden_proxy::observe::status::Status;
@@ -82,25 +83,59 @@ pub(super) struct StatusCache {
 #[derive(Debug)]
 struct LastLook<T>(Arc<Mutex<Option<Look<T>>>>);
 
-/// When it was, and what was seen.
-type Look<T> = (Instant, Arc<T>);
+#[derive(Debug)]
+struct Look<T> {
+    at: Instant,
+    seen: Arc<T>,
+    /// It in words, once somebody has asked for them.
+    text: Option<Bytes>,
+}
+
+impl<T> Look<T> {
+    fn now(look: impl FnOnce() -> T) -> Self {
+        let seen = Arc::new(look());
+        Self { at: Instant::now(), seen, text: None }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < FRESH
+    }
+}
 
 impl<T: Send + Sync + 'static> LastLook<T> {
     /// What was seen a moment ago, or what `look` sees now, not on a thread that relays. Errors: `look` panicked.
     async fn get(&self, look: impl FnOnce() -> T + Send + 'static) -> Result<Arc<T>, JoinError> {
         let mut last = Arc::clone(&self.0).lock_owned().await;
-        if let Some((at, seen)) = &*last
-            && at.elapsed() < FRESH
-        {
-            return Ok(Arc::clone(seen));
+        if let Some(last) = last.as_ref().filter(|last| last.is_fresh()) {
+            return Ok(Arc::clone(&last.seen));
         }
         // nothing ends it before it is done, and it holds the lock until then
         let looking = tokio::task::spawn_blocking(move || {
-            let seen = Arc::new(look());
-            *last = Some((Instant::now(), Arc::clone(&seen)));
-            seen
+            let looked = last.insert(Look::now(look));
+            Arc::clone(&looked.seen)
         });
         looking.await
+    }
+
+    /// The same in the words of `write`, which everybody gives alike: it is asked once for each look.
+    async fn text<E: Send + 'static>(
+        &self,
+        look: impl FnOnce() -> T + Send + 'static,
+        write: impl FnOnce(Arc<T>) -> Result<String, E> + Send + 'static,
+    ) -> Result<Result<Bytes, E>, JoinError> {
+        let mut last = Arc::clone(&self.0).lock_owned().await;
+        let fresh = last.as_ref().filter(|last| last.is_fresh());
+        if let Some(text) = fresh.and_then(|last| last.text.clone()) {
+            return Ok(Ok(text));
+        }
+        let writing = tokio::task::spawn_blocking(move || -> Result<Bytes, E> {
+            let fresh = last.take().filter(Look::is_fresh);
+            let look = last.insert(fresh.unwrap_or_else(|| Look::now(look)));
+            let text = Bytes::from(write(Arc::clone(&look.seen))?);
+            look.text = Some(text.clone());
+            Ok(text)
+        });
+        writing.await
     }
 }
 
@@ -120,6 +155,17 @@ impl StatusCache {
         // thousands of sockets to ask about
         let status = self.last.get(move || handle.status()).await;
         status.map_err(|error| Problem::unavailable("status", error.to_string()))
+    }
+
+    /// The same in the words of `write`, one text of a look for all who ask. Fails as `write` does, and while the relay
+    /// starts.
+    pub(super) async fn text(
+        &self,
+        write: impl FnOnce(Arc<Status>) -> Result<String, Problem> + Send + 'static,
+    ) -> Result<Bytes, Problem> {
+        let handle = self.running()?.handle.clone();
+        let text = self.last.text(move || handle.status(), write).await;
+        text.map_err(|error| Problem::unavailable("status", error.to_string()))?
     }
 
     /// The status without connections, as of now, with the busiest accounts alone.
@@ -195,6 +241,29 @@ mod tests {
         assert_eq!(*last.get(look()).await.unwrap(), 7);
         // the last one looks again where the machine took long
         assert!(looks.load(SeqCst) <= 2, "{looks:?}");
+    }
+
+    #[tokio::test]
+    async fn requests_at_once_share_one_text_of_a_look() {
+        let last = LastLook(Arc::default());
+        let (looks, texts) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        // an error is no text
+        let failed = last.text(|| 7, |_: Arc<u32>| Err::<String, _>("full")).await.unwrap();
+        assert_eq!(failed, Err("full"));
+        *last.0.lock().await = None;
+        for _ in 0..20 {
+            let (looked, written) = (Arc::clone(&looks), Arc::clone(&texts));
+            let look = move || looked.fetch_add(1, SeqCst);
+            let write = move |seen: Arc<u32>| {
+                written.fetch_add(1, SeqCst);
+                Ok::<_, &str>(format!("look {seen}"))
+            };
+            let text = last.text(look, write).await.unwrap().unwrap();
+            // a machine that is slow looks again, and writes again
+            let count = looks.load(SeqCst);
+            assert_eq!(texts.load(SeqCst), count);
+            assert_eq!(text, format!("look {}", count - 1));
+        }
     }
 
     #[tokio::test]

@@ -14,6 +14,8 @@
 //! The file is not synced: a killed process loses what it added since the last write, and a power
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
+mod anew;
+
 use crate::account::AccountId;
 use ekiden_linux::host::state_files;
 use ring::digest::{Context, SHA256};
@@ -30,13 +32,8 @@ const IDENTITY: usize = 32;
 const HEADER: usize = FIRST_LINE.len() + IDENTITY + 1;
 const ENTRY: usize = 32;
 const CHECK: usize = 8;
-/// A file this small is never worth writing anew.
-const SMALL: u64 = 256 * 1024;
 /// Seconds after which a settled total is dropped: every calendar's present period began later.
 pub(crate) const PAST: i64 = 62 * 24 * 3600;
-/// But so many of an account stay. A clock that is ahead may begin two periods within one that is
-/// present; when it begins a third, a whole one has passed.
-const NEWEST: usize = 3;
 
 /// What one account used in one period, both counted since the journal was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +105,9 @@ impl Journal {
                     set_aside = Some(aside);
                 }
                 let (identity, totals) = (draw().map_err(failed)?, Totals::new());
-                let (begun, size) = write_anew(&path, &identity, &totals).map_err(failed)?;
-                file = begun;
-                (identity, totals, size)
+                let bytes = whole(&identity, &totals);
+                file = state_files::replace(&path, &bytes).map_err(failed)?;
+                (identity, totals, bytes.len() as u64)
             }
         };
         let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
@@ -156,9 +153,8 @@ impl Journal {
     }
 
     /// Writes what was added since the last time; to be called once a second. What the file system
-    /// refused is written the next time. A long file is written anew without totals that are past at
-    /// `now` (seconds since 1970); `is_known` tells whether there still is such an account.
-    pub fn write(&mut self, now: i64, is_known: impl Fn(AccountId) -> bool) -> io::Result<()> {
+    /// refused is written the next time.
+    pub fn write(&mut self) -> io::Result<()> {
         if self.unwritten.is_empty() {
             return Ok(());
         }
@@ -173,9 +169,6 @@ impl Journal {
         }
         self.size += bytes.len() as u64;
         self.unwritten.clear();
-        if self.size > SMALL.max(4 * (self.totals.len() * ENTRY) as u64) {
-            self.shorten(now, is_known)?;
-        }
         Ok(())
     }
 
@@ -213,41 +206,15 @@ impl Journal {
             }
         }
     }
-
-    /// Writes the file anew with each total once, and without those that are settled and past. The
-    /// clock may be wrong: what it shows drops no total that may be of a present period.
-    fn shorten(&mut self, now: i64, is_known: impl Fn(AccountId) -> bool) -> io::Result<()> {
-        let past = now.saturating_sub(PAST);
-        let (mut account, mut newer) = (None, 0);
-        let mut dropped = Vec::new();
-        for key in self.totals.keys().rev() {
-            if account != Some(key.0) {
-                (account, newer) = (Some(key.0), 0);
-            }
-            // a period that never ends began in 1970
-            let stays = self.unsettled.contains(key) || key.1 == 0 || key.1 >= past;
-            if !stays && (newer >= NEWEST || !is_known(key.0)) {
-                dropped.push(*key);
-            }
-            // one that is ahead tells nothing of the others
-            newer += usize::from(key.1 <= now);
-        }
-        for key in dropped {
-            self.totals.remove(&key);
-        }
-        let (file, size) = write_anew(&self.path, &self.identity, &self.totals)?;
-        (self.file, self.size) = (file, size);
-        Ok(())
-    }
 }
 
-fn write_anew(path: &Path, identity: &str, totals: &Totals) -> io::Result<(File, u64)> {
+/// A file that has each total once.
+fn whole(identity: &str, totals: &Totals) -> Vec<u8> {
     let mut bytes = format!("{FIRST_LINE}{identity}\n").into_bytes();
     if !totals.is_empty() {
         bytes.extend(batch(identity, totals.iter().map(|(key, used)| (*key, *used))));
     }
-    let file = state_files::replace(path, &bytes)?;
-    Ok((file, bytes.len() as u64))
+    bytes
 }
 
 /// 32 hexadecimal digits that nobody else has.

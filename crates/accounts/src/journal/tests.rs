@@ -1,5 +1,6 @@
 //! Laws and examples of the journal.
 
+use super::anew::SMALL;
 use super::*;
 use proptest::prelude::*;
 
@@ -7,6 +8,22 @@ const DAY: i64 = 24 * 3600;
 
 fn id(n: i64) -> AccountId {
     AccountId(n)
+}
+
+/// Writes it anew, however long it is.
+fn shorten(journal: &mut Journal, now: i64, is_known: impl Fn(AccountId) -> bool) {
+    let successor = journal.contents(now, is_known).write().unwrap();
+    journal.go_on_in(successor).unwrap().sync().unwrap();
+}
+
+/// What the next process finds where this one is killed now.
+fn after_a_kill(folder: &Path) -> Totals {
+    let copy = tempfile::tempdir().unwrap();
+    let name = "usage.journal";
+    fs::copy(folder.join(name), copy.path().join(name)).unwrap();
+    let journal = Journal::open(copy.path()).unwrap();
+    assert_eq!(journal.set_aside(), None);
+    journal.totals
 }
 
 #[test]
@@ -32,10 +49,10 @@ fn written_entries_survive_and_unwritten_ones_do_not() {
     let mut journal = Journal::open(folder.path()).unwrap();
     let identity = journal.identity().to_owned();
     journal.add(id(1), 100, 10, 1);
-    journal.write(0, |_| true).unwrap();
+    journal.write().unwrap();
     journal.add(id(1), 100, 5, 0);
     journal.add(id(2), 100, 7, 7);
-    journal.write(0, |_| true).unwrap();
+    journal.write().unwrap();
     // killed within the second that follows
     journal.add(id(1), 100, 1000, 1000);
     drop(journal);
@@ -84,7 +101,10 @@ fn a_long_file_is_written_anew_and_says_the_same() {
     let identity = journal.identity().to_owned();
     for n in 0..10_000_u64 {
         journal.add(id(1), 0, n, 1);
-        journal.write(0, |_| true).unwrap();
+        journal.write().unwrap();
+        if let Some(contents) = journal.shorten(0, |_| true) {
+            journal.go_on_in(contents.write().unwrap()).unwrap().sync().unwrap();
+        }
     }
     assert!(fs::metadata(folder.path().join("usage.journal")).unwrap().len() < 2 * SMALL);
     let used = journal.used(id(1), 0);
@@ -92,6 +112,39 @@ fn a_long_file_is_written_anew_and_says_the_same() {
     let journal = Journal::open(folder.path()).unwrap();
     assert_eq!((journal.used(id(1), 0), journal.identity()), (used, identity.as_str()));
     assert_eq!(used, (49_995_000, 10_000));
+}
+
+#[test]
+fn a_kill_at_any_step_of_writing_anew_loses_nothing_that_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = || fs::read_dir(folder.path()).unwrap().count();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 1);
+    journal.add(id(2), 0, 20, 2);
+    journal.write().unwrap();
+    let contents = journal.contents(0, |_| true);
+    // usage goes on while the new file is written
+    journal.add(id(1), 0, 5, 0);
+    journal.add(id(3), 0, 30, 3);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    let successor = contents.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    journal.add(id(2), 0, 1, 1);
+    let rest = journal.go_on_in(successor).unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    rest.sync().unwrap();
+    journal.add(id(4), 0, 40, 4);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    let all = [((id(1), 0), (15, 1)), ((id(2), 0), (21, 3))];
+    let all = all.into_iter().chain([((id(3), 0), (30, 3)), ((id(4), 0), (40, 4))]);
+    assert_eq!(journal.totals, all.collect::<Totals>());
+    // one that is given up leaves nothing behind, and the journal goes on
+    drop(journal.contents(0, |_| true).write().unwrap());
+    journal.add(id(1), 0, 100, 0);
+    journal.write().unwrap();
+    assert_eq!((after_a_kill(folder.path()), files()), (journal.totals, 2));
 }
 
 #[test]
@@ -105,7 +158,7 @@ fn drops_only_settled_past_entries() {
     let settled: Vec<_> =
         journal.unsettled().into_iter().filter(|total| total.begun != 7 * DAY).collect();
     journal.on_settled(&identity, &settled);
-    journal.shorten(100 * DAY, |_| true).unwrap();
+    shorten(&mut journal, 100 * DAY, |_| true);
     drop(journal);
     let journal = Journal::open(folder.path()).unwrap();
     let is_kept = |day: i64| journal.used(id(1), day * DAY) == (1, 1);
@@ -128,10 +181,10 @@ fn a_clock_that_was_ahead_drops_no_total_of_a_present_period() {
     for ahead in [1400, 1401] {
         journal.add(id(2), ahead * DAY, 5, 0);
         journal.on_settled(&identity, &journal.unsettled());
-        journal.shorten(ahead * DAY, |account| account != id(3)).unwrap();
+        shorten(&mut journal, ahead * DAY, |account| account != id(3));
     }
     // and right again
-    journal.shorten(1000 * DAY, |_| true).unwrap();
+    shorten(&mut journal, 1000 * DAY, |_| true);
     drop(journal);
     let mut journal = Journal::open(folder.path()).unwrap();
     let used = |journal: &Journal| [1, 2, 3].map(|n| journal.used(id(n), 1000 * DAY));
@@ -139,10 +192,10 @@ fn a_clock_that_was_ahead_drops_no_total_of_a_present_period() {
     assert_eq!(journal.used(id(2), 1401 * DAY), (5, 0));
     // what is ahead does not tell what is past
     journal.on_settled(&identity, &journal.unsettled());
-    journal.shorten(1030 * DAY, |_| false).unwrap();
+    shorten(&mut journal, 1030 * DAY, |_| false);
     assert_eq!(used(&journal), [(10, 1), (10, 1), (0, 0)]);
     // and goes, like all others, in its time
-    journal.shorten(1500 * DAY, |_| false).unwrap();
+    shorten(&mut journal, 1500 * DAY, |_| false);
     assert_eq!(journal.totals, Totals::new());
 }
 
@@ -164,7 +217,7 @@ proptest! {
             for (account, begun, down, up) in second {
                 journal.add(id(*account), *begun, *down, *up);
             }
-            journal.write(0, |_| true).unwrap();
+            journal.write().unwrap();
             states.push((journal.size, journal.totals.clone()));
         }
         drop(journal);
@@ -184,7 +237,7 @@ proptest! {
         prop_assert_eq!(&journal.totals, expected);
         // and what follows is read after it
         journal.add(id(9), 9, 9, 9);
-        journal.write(0, |_| true).unwrap();
+        journal.write().unwrap();
         drop(journal);
         prop_assert_eq!(Journal::open(folder.path()).unwrap().used(id(9), 9), (9, 9));
     }

@@ -22,7 +22,8 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
 use sqlx::{
-    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction,
+    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _,
+    SqlStr, Transaction,
 };
 use std::future::Future;
 use std::io;
@@ -156,6 +157,16 @@ impl Store {
                     Ok(())
                 })
             })
+            .after_release(move |connection, _| {
+                Box::pin(async move {
+                    if !shared {
+                        return Ok(true);
+                    }
+                    // the library asks without a limit, and meanwhile it takes a place
+                    let answer = tokio::time::timeout(PATIENCE, connection.ping()).await;
+                    Ok(matches!(answer, Ok(Ok(()))))
+                })
+            })
             .connect_with(options)
             .await?;
         Migrator::new(Schema).await?.run(&pool).await?;
@@ -167,9 +178,9 @@ impl Store {
         self.shared
     }
 
-    /// Ends its connections.
+    /// Ends its connections; one that does not come back within 5 s is given up.
     pub async fn close(&self) {
-        self.pool.close().await;
+        let _late = tokio::time::timeout(in_time::PATIENCE, self.pool.close()).await;
     }
 
     /// Its version, which grows with every change to an account.
@@ -369,4 +380,20 @@ fn taken(error: sqlx::Error, name: &str) -> StoreError {
 
 fn is_taken(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_does_not_come_back_does_not_hold_up_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::in_folder(folder.path()).await.unwrap();
+        let held = store.pool.acquire().await.unwrap();
+        tokio::time::pause();
+        let closed = tokio::time::timeout(Duration::from_secs(60), store.close()).await;
+        assert!(closed.is_ok() && store.pool.is_closed());
+        drop(held);
+    }
 }

@@ -2,6 +2,7 @@
 //! away goes on with what it was granted.
 
 use super::AccountSync;
+use super::disk::on_disk;
 use super::settle::{Key, Keyed};
 use crate::account::AccountId;
 use crate::journal::PAST;
@@ -195,9 +196,7 @@ impl AccountSync {
             (Arc::clone(&leases.path), leases.take_unwritten())
         };
         let Some(saved) = unwritten else { return Ok(()) };
-        // it waits for the disk
-        let written = tokio::task::spawn_blocking(move || write(&locked(&path), &saved)).await;
-        let written = written.map_err(io::Error::other).flatten();
+        let written = on_disk(move || write(&locked(&path), &saved)).await;
         if written.is_err() {
             locked(&self.leases).changed = true;
         }

@@ -5,34 +5,33 @@
 //! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
 //! [`AccountSync::close`] at the end.
 
+mod disk;
 mod leases;
 mod settle;
 mod unreadable;
+mod zones;
 
-use crate::account::AccountId;
+use crate::account::{AccountId, Attributes};
 use crate::clock::SharedClock;
-use crate::directory::{Directory, SavedDirectory};
-use crate::journal::{self, Journal, JournalError};
+use crate::directory::Directory;
+use crate::journal::{Journal, JournalError};
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
+use disk::{Unwritten, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
 use settle::Batches;
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 use unreadable::Unreadable;
+use zones::UnknownZones;
 
-/// Interval of writing the journal. Usage arrives five times a second, so a killed process loses at
-/// most a second.
-const WRITE: Duration = Duration::from_millis(750);
 /// Interval of looking at the database: a change is seen after this and its reading. Each look
 /// reads one number.
 const LOOK: Duration = Duration::from_millis(500);
@@ -107,10 +106,10 @@ pub struct AccountSync {
     asking: Mutex<Batches>,
     batches: Mutex<Batches>,
     unreadable: Mutex<Unreadable>,
+    zones: Mutex<UnknownZones>,
     clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
-    /// Why usage could not be written to disk the last time.
-    unwritten: Mutex<Option<String>>,
+    unwritten: Mutex<Unwritten>,
 }
 
 impl AccountSync {
@@ -140,6 +139,7 @@ impl AccountSync {
             asking: Mutex::default(),
             batches: Mutex::default(),
             unreadable: Mutex::default(),
+            zones: Mutex::default(),
             clock: SharedClock::default(),
             state: Mutex::default(),
             unwritten: Mutex::default(),
@@ -151,7 +151,7 @@ impl AccountSync {
                     return Err(error.into());
                 };
                 tracing::warn!(accounts = kept.len(), "{error}; using the saved accounts");
-                *sync.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
+                sync.know(Arc::new(kept));
                 locked(&sync.state).0 = Some(error.to_string());
                 Ok(sync)
             }
@@ -216,7 +216,7 @@ impl AccountSync {
             unreadable_first,
             version: directory.version(),
             unsettled: locked(&self.journal).unsettled().len(),
-            unwritten: locked(&self.unwritten).clone(),
+            unwritten: locked(&self.unwritten).why(),
             relays: locked(&self.relays).clone(),
         }
     }
@@ -234,8 +234,8 @@ impl AccountSync {
 
     /// Writes, looks and settles until it is dropped.
     pub async fn run(&self) {
-        // the journal does not wait for the database
-        tokio::join!(self.write(), self.watch());
+        // the journal waits for neither the disk nor the database
+        tokio::join!(self.write(), self.replace(), self.watch());
     }
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
@@ -261,28 +261,6 @@ impl AccountSync {
         if let Some(store) = store {
             store.close().await;
         }
-    }
-
-    async fn write(&self) {
-        let mut tick = tokio::time::interval(WRITE);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            let written = self.write_down().and(self.write_grants().await);
-            let failed = written.err().map(|error| error.to_string());
-            let mut unwritten = locked(&self.unwritten);
-            if let Some(error) = &failed
-                && unwritten.is_none()
-            {
-                tracing::error!(%error, "cannot write usage; keeping it in memory");
-            }
-            *unwritten = failed;
-        }
-    }
-
-    fn write_down(&self) -> io::Result<()> {
-        let (directory, now) = (self.directory(), self.now().as_second());
-        locked(&self.journal).write(now, |account| directory.get(account).is_some())
     }
 
     async fn watch(&self) {
@@ -337,14 +315,21 @@ impl AccountSync {
         locked(&self.unreadable).on_read(unreadable, Instant::now());
         self.log_unreadable();
         let directory = Arc::new(Directory::new(version, accounts));
-        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
+        self.know(Arc::clone(&directory));
         locked(&self.state).1 = Some(now);
         if store.is_shared()
-            && let Err(error) = self.keep(&directory)
+            && let Err(error) = self.keep(directory).await
         {
             tracing::warn!(%error, "cannot save accounts for a start without the database");
         }
         Ok(())
+    }
+
+    fn know(&self, directory: Arc<Directory>) {
+        for line in locked(&self.zones).lines(directory.accounts()) {
+            tracing::warn!("{line}");
+        }
+        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory;
     }
 
     fn log_unreadable(&self) {
@@ -382,40 +367,10 @@ impl AccountSync {
 
     /// When the account's period began; a month of UTC for one that is not known any more.
     fn begun_in(&self, directory: &Directory, account: AccountId) -> i64 {
-        let now = self.now();
-        let known = directory.get(account).and_then(|known| known.attributes.calendar().ok());
-        let calendar = known.or_else(|| crate::Attributes::default().calendar().ok());
-        calendar.map_or(0, |calendar| calendar.begun(now).as_second())
+        let calendar = match directory.get(account) {
+            Some(known) => known.attributes.calendar_here(),
+            None => Attributes::default().calendar_here(),
+        };
+        calendar.begun(self.now()).as_second()
     }
-
-    fn kept_path(&self) -> PathBuf {
-        self.folder.join("accounts.json")
-    }
-
-    /// For a start without the database.
-    fn keep(&self, directory: &Directory) -> io::Result<()> {
-        let path = self.kept_path();
-        let text = serde_json::to_vec(&directory.to_keep())?;
-        state_files::replace(&path, &text).map(drop)
-    }
-
-    fn read_kept(&self) -> Option<Directory> {
-        let text = fs::read(self.kept_path()).ok()?;
-        serde_json::from_slice::<SavedDirectory>(&text).ok().map(Directory::from)
-    }
-}
-
-/// By what the database knows this relay, whatever it is called: the same over restarts.
-fn own_id(folder: &Path) -> Result<String, SyncError> {
-    let path = folder.join("relay.id");
-    let failed = |error| StoreError::Folder { path: path.clone(), error };
-    match fs::read_to_string(&path) {
-        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error).into()),
-    }
-    let id = journal::draw().map_err(failed)?;
-    state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
-    Ok(id)
 }

@@ -3,7 +3,7 @@
 use super::connections::bad_query;
 use crate::Shared;
 use crate::audit::Kind;
-use crate::history::Chart;
+use crate::history::{Chart, History};
 use crate::problem::Problem;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -13,6 +13,7 @@ use ekiden_linux::host::sync::locked;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tokio::task::JoinError;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,16 +61,19 @@ pub(super) async fn history(
         Problem::unavailable("no-history", "no history is kept: its folder cannot be used")
             .hint("the daemon's log says why")
     };
+    let failed = |error: JoinError| Problem::unavailable("history", error.to_string());
     let history = shared.dashboard.history.get().ok_or_else(none)?;
     let Some(series) = series else {
-        return Ok(Json(HistoryAnswer::Names { series: history.names() }));
+        let series = history.ask(History::names).await.map_err(failed)?;
+        return Ok(Json(HistoryAnswer::Names { series }));
     };
     let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
     let unknown = || {
         let why = "no samples of that name yet";
         Problem::new(StatusCode::NOT_FOUND, "no-such-series", why)
     };
-    let chart = history.chart(&series, now, span.seconds()).ok_or_else(unknown)?;
+    let chart = history.ask(move |history| history.chart(&series, now, span.seconds())).await;
+    let chart = chart.map_err(failed)?.ok_or_else(unknown)?;
     Ok(Json(HistoryAnswer::Chart(chart)))
 }
 

@@ -19,8 +19,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::task::JoinError;
 
 /// Seconds between samples.
 pub(crate) const STEP: u64 = series::FINE.0;
@@ -118,6 +119,15 @@ impl History {
             done = done.and(series.save());
         }
         done
+    }
+
+    /// Asks on a thread that may wait: its lock may be held for the disk, and a chart takes a while. Errors: `ask` panicked.
+    pub(crate) async fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let this = Arc::clone(self);
+        tokio::task::spawn_blocking(move || ask(&this)).await
     }
 
     /// The last `span` seconds of a series; `None` where there is none of this name.
@@ -218,6 +228,8 @@ fn samples<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread;
 
     const NOW: u64 = 1_790_000_000;
 
@@ -262,6 +274,27 @@ mod tests {
         assert!(chart.rows["rtt_us"][1].is_some_and(|rtt| (599_000..=600_000).contains(&rtt)));
         assert!(chart.rows["loss_ppm"][1].is_some_and(|loss| (9_990..=10_000).contains(&loss)));
         assert!(again.chart("shop", NOW, 60).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = Arc::new(History::open(dir.path().to_owned()).unwrap());
+        let ((held, is_held), (go, goes_on)) = (channel::<()>(), channel::<()>());
+        let saved = Arc::clone(&history);
+        let saving = thread::spawn(move || {
+            let _state = locked(&saved.state);
+            held.send(()).unwrap();
+            // a runtime that waits for the lock never says so
+            let _late = goes_on.recv_timeout(Duration::from_secs(60));
+        });
+        is_held.recv().unwrap();
+        let asked = Arc::clone(&history);
+        let asking = tokio::spawn(async move { asked.ask(History::names).await });
+        tokio::task::yield_now().await;
+        go.send(()).unwrap();
+        assert_eq!(asking.await.unwrap().unwrap(), [TOTAL]);
+        saving.join().unwrap();
     }
 
     #[test]

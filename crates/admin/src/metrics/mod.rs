@@ -8,8 +8,9 @@ mod families;
 
 use super::Shared;
 use super::problem::Problem;
-use axum::extract::State;
-use axum::http::header;
+use super::server::Peer;
+use axum::extract::{Extension, State};
+use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use ekiden_proxy::observe::status::Status;
 use families::{FAMILIES, Family, MetricKind, MetricValue, Values};
@@ -25,12 +26,33 @@ use std::sync::Arc;
 const PREFIX: &str = "ekiden";
 const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-pub(super) async fn answer(State(shared): State<Arc<Shared>>) -> Response {
+/// An answer that is not compressed. On this machine, where everybody may ask, that would be work for each request.
+#[derive(Debug, Clone, Copy)]
+struct Plain;
+
+pub(super) async fn answer(
+    State(shared): State<Arc<Shared>>,
+    Extension(Peer(peer)): Extension<Peer>,
+) -> Response {
     let most = shared.settings.metrics_accounts as usize;
-    match shared.status.status().await.and_then(|status| text(status, most)) {
+    let mut response = match shared.status.text(move |status| text(status, most)).await {
         Ok(text) => ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),
         Err(problem) => problem.into_response(),
+    };
+    if peer.ip().to_canonical().is_loopback() {
+        response.extensions_mut().insert(Plain);
     }
+    response
+}
+
+/// Whether an answer of the port may be compressed.
+pub(super) fn may_compress(
+    _: StatusCode,
+    _: Version,
+    _: &HeaderMap,
+    extensions: &Extensions,
+) -> bool {
+    extensions.get::<Plain>().is_none()
 }
 
 /// All families of a status, with so many accounts by name at most.

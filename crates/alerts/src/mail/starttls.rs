@@ -16,6 +16,9 @@ use tokio::net::{TcpStream, lookup_host};
 
 /// With this byte TLS begins, as a record of its handshake (RFC 8446 §5.1). No command of SMTP does.
 const HANDSHAKE: u8 = 22;
+/// Bytes that are taken before TLS begins: a greeting and two answers. lettre looks at a line's length at its end, and
+/// somebody on the path may send one without an end.
+const MOST: usize = 64 << 10;
 
 /// Connects to a mail server and makes TLS. `patience`: for each of its addresses. Errors: in words.
 pub(super) async fn connect(
@@ -24,7 +27,7 @@ pub(super) async fn connect(
     tls: TlsParameters,
 ) -> Result<AsyncSmtpConnection, String> {
     let stream = dial(host, port, patience).await.map_err(|error| super::words(&error))?;
-    let stream = Box::new(Unbuffered { stream, is_secure: false });
+    let stream = Box::new(Unbuffered { stream, is_secure: false, left: MOST });
     let name = ClientId::default();
     let begun = AsyncSmtpConnection::connect_with_transport(stream, &name).await;
     let mut connection = begun.map_err(|error| super::words(&error))?;
@@ -50,6 +53,8 @@ async fn dial(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream
 struct Unbuffered {
     stream: TcpStream,
     is_secure: bool,
+    /// Bytes that it still gives before TLS.
+    left: usize,
 }
 
 impl AsyncRead for Unbuffered {
@@ -61,9 +66,14 @@ impl AsyncRead for Unbuffered {
         if self.is_secure || into.remaining() == 0 {
             return Pin::new(&mut self.stream).poll_read(context, into);
         }
+        if self.left == 0 {
+            let why = format!("the server says more than {} KiB before TLS", MOST >> 10);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
         let mut byte = [0];
         let mut one = ReadBuf::new(&mut byte);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut one))?;
+        self.left -= one.filled().len();
         into.put_slice(one.filled());
         Poll::Ready(Ok(()))
     }
@@ -183,13 +193,7 @@ mod tests {
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    /// What a client says of its delivery, and what the server got within TLS.
-    async fn deliver(forged: Option<String>) -> (Result<String, String>, io::Result<String>) {
-        let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::new(folder.path(), "authority");
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let server = serve(listener, tls(&authority, folder.path()), forged);
+    fn mail(authority: &Authority, port: u16) -> Mail {
         let alerts = Alerts {
             mail_server: Some(format!("smtp://me@localhost:{port}")),
             mail_to: vec!["you@example.org".to_owned()],
@@ -198,7 +202,17 @@ mod tests {
         };
         let secrets =
             AlertSecrets { mail_password: Some("geheim".to_owned()), ..AlertSecrets::default() };
-        let mail = Mail::of(&AlertSettings { alerts, secrets, relay: "h".to_owned() }).unwrap();
+        Mail::of(&AlertSettings { alerts, secrets, relay: "h".to_owned() }).unwrap()
+    }
+
+    /// What a client says of its delivery, and what the server got within TLS.
+    async fn deliver(forged: Option<String>) -> (Result<String, String>, io::Result<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path(), "authority");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = serve(listener, tls(&authority, folder.path()), forged);
+        let mail = mail(&authority, port);
         let sent = mail.send(&AlertMessage::trial("h", 1_790_000_000)).await;
         (sent, server.join().unwrap())
     }
@@ -216,5 +230,22 @@ mod tests {
         let (sent, _) = deliver(Some(ANSWERS.concat())).await;
         let why = sent.unwrap_err();
         assert!(why.contains("TLS by STARTTLS: ") && why.contains("corrupt"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn a_line_before_tls_that_does_not_end_ends_the_delivery() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path(), "authority");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut plain, _) = listener.accept().unwrap();
+            // as long as somebody takes it, up to 1 MiB
+            let _taken = (0..256).take_while(|_| plain.write_all(&[b'2'; 4096]).is_ok()).count();
+        });
+        let sent = mail(&authority, port).send(&AlertMessage::trial("h", 1_790_000_000)).await;
+        let why = sent.unwrap_err();
+        assert!(why.contains("more than 64 KiB before TLS"), "{why}");
+        server.join().unwrap();
     }
 }

@@ -42,3 +42,4 @@ mod tunnel_datagrams;
 mod tunnel_faults;
 mod tunnel_names;
 mod user;
+mod zones;

@@ -173,6 +173,11 @@ fn a_user_changes_the_own_password_and_nobody_elses_site_does() {
     assert!(status == 200 && body.contains("need the new password"), "{status} {body}");
     wait_for("the new password", || works("a new pässword"));
     assert!(!works("right password"));
+    // and an account has one try a minute
+    let (status, head, body) = send(&daemon, &form("a+new+p%C3%A4ssword", "a+third+one"), &own);
+    assert!(status == 429 && body.contains("one try a minute"), "{status} {body}");
+    assert!(head.contains("Retry-After: "), "{head}");
+    assert!(works("a new pässword"));
     let audit = accounts.state("audit-changes.jsonl");
     let line = audit.lines().last().unwrap();
     for part in ["\"user\":\"anna\"", "\"path\":\"tanaka\"", "its own password"] {

@@ -40,6 +40,8 @@ pub enum PasswordChange {
     Refused(String),
     /// Others are changing theirs.
     Busy,
+    /// The account had a try a short while ago; none is made for this long.
+    Wait(Span),
     /// The accounts cannot be changed at this moment.
     Away,
 }

@@ -197,7 +197,7 @@ mod tests {
         for (begun, down, up) in [(0, 5, 1), (100, 7, 2)] {
             journal.add(AccountId(2), begun, down, up);
         }
-        journal.write(100, |_| true).unwrap();
+        journal.write().unwrap();
         assert_eq!(journaled(folder.path(), 2).unwrap(), [[0, 0], [3, 12]]);
     }
 

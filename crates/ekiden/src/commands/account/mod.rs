@@ -229,9 +229,8 @@ fn used(account: &Account, usage: &[Usage], spent: &[(String, u64)]) -> u64 {
 }
 
 fn settled(account: &Account, usage: &[Usage]) -> u64 {
-    let calendar = account.attributes.calendar().ok();
-    let begun = calendar.map(|calendar| calendar.begun(Timestamp::now()).as_second());
-    let current = |one: &&Usage| one.account == account.id && Some(one.begun) == begun;
+    let begun = account.attributes.calendar_here().begun(Timestamp::now()).as_second();
+    let current = |one: &&Usage| one.account == account.id && one.begun == begun;
     usage.iter().filter(current).map(|one| one.down.saturating_add(one.up)).sum()
 }
 
@@ -242,7 +241,7 @@ fn exceeded(attributes: &Attributes, used: u64) -> Option<String> {
         OnQuotaExceeded::Cut => "cut".to_owned(),
         OnQuotaExceeded::Throttle => format!("throttled to {}", attributes.throttle_rate),
     };
-    Some(match attributes.calendar().ok()?.next_in_words(Timestamp::now()) {
+    Some(match attributes.calendar_here().next_in_words(Timestamp::now()) {
         Some(next) => format!("{then} until {next}: quota of {quota} used up"),
         None => format!("{then}: quota of {quota} used up; it does not begin anew"),
     })
@@ -340,8 +339,7 @@ fn quota_line(attributes: &Attributes, quota: Quota) -> String {
         OnQuotaExceeded::Throttle => format!("then {}", attributes.throttle_rate),
         OnQuotaExceeded::Cut => "then cut".to_owned(),
     };
-    let calendar = attributes.calendar().ok();
-    let next = calendar.and_then(|calendar| calendar.next_in_words(Timestamp::now()));
+    let next = attributes.calendar_here().next_in_words(Timestamp::now());
     let next = next.unwrap_or_else(|| "never".to_owned());
     format!("{quota}, {then}; begins anew {next}")
 }

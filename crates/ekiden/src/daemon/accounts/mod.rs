@@ -9,6 +9,7 @@ pub(crate) use shared::shared_use;
 use books::Books;
 use ekiden_accounts::{
     Account, AccountId, AccountSync, Credential, Directory, LoginVerdict, OnQuotaExceeded,
+    check_password,
 };
 use ekiden_config::pattern;
 use ekiden_linux::host::clock;
@@ -22,7 +23,7 @@ use ekiden_proxy::policy::accounts::{
 use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use password::Tries;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -39,8 +40,8 @@ pub(crate) struct AccountDirectory {
     /// By name, what of the relay's count is in the journal: up and down. Locked within `given`.
     counted: Mutex<HashMap<Arc<str>, [u64; 2]>>,
     log_ins: Mutex<LogInsStatus>,
-    /// Held while a password is hashed: one at a time, as log-ins are.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while a password is changed: one at a time, as log-ins are.
+    changing: tokio::sync::Mutex<Tries>,
 }
 
 /// The limits that an account has in the proxy.
@@ -83,7 +84,7 @@ impl AccountDirectory {
             given: Mutex::default(),
             counted: Mutex::default(),
             log_ins: Mutex::default(),
-            changing: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::new(Tries::new()),
         }
     }
 
@@ -162,7 +163,7 @@ impl AccountDirectory {
     /// Says up to where in the relay's count a quota goes, where that has changed. `counted` is that count now, all of
     /// it in the journal: so both end at the same byte.
     fn keep_books(&self, limits: &quota::Quotas, account: &Account, one: &mut Given, counted: u64) {
-        let Ok(calendar) = account.attributes.calendar() else { return };
+        let calendar = account.attributes.calendar_here();
         // before the part is asked for: should a period end in between, its successor is told at the next look, where
         // the old one's use would be held against all of the new one
         let (now, instant) = (self.sync.now(), clock::now());
@@ -283,7 +284,14 @@ impl accounts::Directory for AccountDirectory {
         new: &'a str,
     ) -> PendingChange<'a> {
         Box::pin(async move {
-            let Ok(_alone) = self.changing.try_lock() else { return PasswordChange::Busy };
+            // what has no other cost is no try
+            if let Err(bad) = check_password(new) {
+                return PasswordChange::Refused(bad.to_string());
+            }
+            let Ok(mut tries) = self.changing.try_lock() else { return PasswordChange::Busy };
+            if let Err(wait) = tries.begin(AccountId(account.id), clock::now()) {
+                return PasswordChange::Wait(wait);
+            }
             password::change(&self.sync, user, &account.name, new).await
         })
     }
@@ -311,13 +319,8 @@ impl accounts::Directory for AccountDirectory {
             _ => None,
         };
         let users = account.devices.iter().filter_map(user).collect();
-        let calendar = account.attributes.quota.and_then(|_| account.attributes.calendar().ok());
-        let next = calendar.and_then(|calendar| calendar.next(self.sync.now()));
-        let zone = &account.attributes.zone;
-        let renews = next.map(|next| {
-            let there = next.to_zoned(TimeZone::get(zone).unwrap_or(TimeZone::UTC));
-            format!("{} {zone}", there.strftime("%Y-%m-%d %H:%M"))
-        });
+        let calendar = account.attributes.quota.map(|_| account.attributes.calendar_here());
+        let renews = calendar.and_then(|calendar| calendar.next_in_words(self.sync.now()));
         let expires = account.attributes.expires.map(|day| day.to_string());
         Some(AccountDetails { devices, users, renews, expires })
     }

@@ -15,8 +15,8 @@ pub(crate) async fn shared_use(sync: &AccountSync) -> Option<Vec<SharedUse>> {
     let mut periods: BTreeMap<(AccountId, i64), SharedUse> = BTreeMap::new();
     for account in directory.accounts() {
         let (attributes, name) = (&account.attributes, account.name.clone());
-        if let (Some(quota), Ok(calendar)) = (attributes.quota_bytes(), attributes.calendar()) {
-            let begun = calendar.begun(now).as_second();
+        if let Some(quota) = attributes.quota_bytes() {
+            let begun = attributes.calendar_here().begun(now).as_second();
             let quota = quota.as_u64();
             periods.insert((account.id, begun), SharedUse { account: name, used: 0, quota });
         }

@@ -162,6 +162,14 @@ mod tests {
         assert_eq!(read(&at("state")).unwrap(), b"new");
         assert_eq!(fs::metadata(at("state")).unwrap().mode() & 0o777, 0o644);
         assert_eq!(fs::read_to_string(at("elsewhere")).unwrap(), "kept");
+        // more may come before it is in place, and after
+        let mut prepared = prepare(&at("state"), b"newer").unwrap();
+        prepared.add(b", and more").unwrap();
+        assert_eq!(read(&at("state")).unwrap(), b"new");
+        let (mut file, folder_of_it) = prepared.place().unwrap();
+        file.write_all(b" still").unwrap();
+        folder_of_it.sync_all().unwrap();
+        assert_eq!(read(&at("state")).unwrap(), b"newer, and more still");
         // nothing can take the place of a folder
         fs::create_dir(at("folder")).unwrap();
         let error = prepare(&at("folder"), b"new").unwrap_err();

@@ -61,13 +61,26 @@ impl Prepared {
         Ok(fchmod(&self.file, Mode::from_raw_mode(0o644))?)
     }
 
+    /// Writes more at its end. Unlike the rest, that may not be on the disk yet when it is put in place.
+    pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
     /// Puts it in place: readers see the old or the new one, also after a power cut. Returns it, at its end.
     pub fn commit(self) -> io::Result<File> {
+        let (file, folder) = self.place()?;
+        folder.sync_all()?;
+        Ok(file)
+    }
+
+    /// The same, without waiting for the disk: a power cut may bring the old one back until the folder is synced, which is
+    /// returned beside it. Errors: the old one is still in place.
+    pub fn place(self) -> io::Result<(File, File)> {
         let Self { file, mut names } = self;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = File::from(openat(&names.folder, ".", flags, Mode::empty())?);
         renameat(&names.folder, &names.new, &names.folder, &names.name)?;
         names.done = true;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        File::from(openat(&names.folder, ".", flags, Mode::empty())?).sync_all()?;
-        Ok(file)
+        Ok((file, folder))
     }
 }

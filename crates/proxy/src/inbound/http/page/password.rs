@@ -21,6 +21,7 @@ use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
 use crate::wire::http::form;
 use crate::wire::http::head::Request;
+use ekiden_model::units::Span;
 use std::io;
 
 /// The longest form: three passwords of 255 bytes and a user, each byte as `%XX`.
@@ -145,12 +146,21 @@ async fn change(
         PasswordChange::Changed => Told::Changed,
         PasswordChange::Refused(why) => Told::not(422, why),
         PasswordChange::Busy => Told::Not(503, words.busy.to_owned(), Some(1)),
-        PasswordChange::Away => Told::Not(503, words.away.to_owned(), Some(5)),
+        PasswordChange::Wait(span) => {
+            Told::Not(429, words.soon.to_owned(), Some(whole_seconds(span)))
+        }
+        // it was a try, and the next is a minute later
+        PasswordChange::Away => Told::Not(503, words.away.to_owned(), Some(60)),
     }
 }
 
+/// What *Retry-After* says of a wait.
+fn whole_seconds(wait: Span) -> u64 {
+    wait.as_millis().div_ceil(1_000).max(1)
+}
+
 fn refused(failure: &Failure, words: &Words) -> Told {
-    let wait = failure.retry_after.map(|span| span.as_millis().div_ceil(1_000).max(1));
+    let wait = failure.retry_after.map(whole_seconds);
     match failure.kind {
         // no 401: a browser would ask for a log-in of its own
         FailureKind::LogIn => Told::not(403, words.wrong),

@@ -1,0 +1,160 @@
+//! What is kept on this machine's disk. No thread that serves others waits for it.
+
+use super::{AccountSync, SyncError};
+use crate::directory::{Directory, SavedDirectory};
+use crate::store::StoreError;
+use crate::{journal, locked};
+use ekiden_linux::host::state_files;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// Interval of writing the journal. Usage arrives five times a second, so a killed process loses at
+/// most a second.
+const WRITE: Duration = Duration::from_millis(750);
+
+/// Runs what waits for the disk on a thread that may.
+pub(super) async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other).flatten()
+}
+
+fn ticks() -> Interval {
+    let mut tick = tokio::time::interval(WRITE);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick
+}
+
+/// Why the disk lacks something since the last time: usage; grants, or a journal written anew.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten([Option<String>; 2]);
+
+impl Unwritten {
+    const SAID: [&str; 2] = [
+        "cannot write usage; keeping it in memory",
+        "cannot write grants, or the usage journal anew; trying again",
+    ];
+
+    /// The first reason.
+    pub(super) fn why(&self) -> Option<String> {
+        self.0.iter().flatten().next().cloned()
+    }
+
+    fn on_written(&mut self, nth: usize, written: io::Result<()>) {
+        let failed = written.err().map(|error| error.to_string());
+        let before = std::mem::replace(&mut self.0[nth], failed);
+        if let (None, Some(error)) = (before, &self.0[nth]) {
+            tracing::error!(%error, "{}", Self::SAID[nth]);
+        }
+    }
+}
+
+impl AccountSync {
+    /// Writes usage, whatever the disk takes for the rest.
+    pub(super) async fn write(&self) {
+        let mut tick = ticks();
+        loop {
+            tick.tick().await;
+            let written = self.write_down();
+            locked(&self.unwritten).on_written(0, written);
+        }
+    }
+
+    /// Writes what is replaced as a whole: a long journal, and grants.
+    pub(super) async fn replace(&self) {
+        let mut tick = ticks();
+        loop {
+            tick.tick().await;
+            let written = self.shorten().await.and(self.write_grants().await);
+            locked(&self.unwritten).on_written(1, written);
+        }
+    }
+
+    pub(super) fn write_down(&self) -> io::Result<()> {
+        locked(&self.journal).write()
+    }
+
+    /// Writes a long journal anew, which goes on meanwhile.
+    async fn shorten(&self) -> io::Result<()> {
+        let (directory, now) = (self.directory(), self.now().as_second());
+        let is_known = |account| directory.get(account).is_some();
+        let contents = locked(&self.journal).shorten(now, is_known);
+        let Some(contents) = contents else { return Ok(()) };
+        let successor = on_disk(move || contents.write()).await?;
+        let rest = locked(&self.journal).go_on_in(successor)?;
+        on_disk(move || rest.sync()).await
+    }
+
+    fn kept_path(&self) -> PathBuf {
+        self.folder.join("accounts.json")
+    }
+
+    /// For a start without the database.
+    pub(super) async fn keep(&self, directory: Arc<Directory>) -> io::Result<()> {
+        let path = self.kept_path();
+        let keep = move || {
+            let text = serde_json::to_vec(&directory.to_keep())?;
+            state_files::replace(&path, &text).map(drop)
+        };
+        on_disk(keep).await
+    }
+
+    pub(super) fn read_kept(&self) -> Option<Directory> {
+        let text = fs::read(self.kept_path()).ok()?;
+        serde_json::from_slice::<SavedDirectory>(&text).ok().map(Directory::from)
+    }
+}
+
+/// By what the database knows this relay, whatever it is called: the same over restarts.
+pub(super) fn own_id(folder: &Path) -> Result<String, SyncError> {
+    let path = folder.join("relay.id");
+    let failed = |error| StoreError::Folder { path: path.clone(), error };
+    match fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error).into()),
+    }
+    let id = journal::draw().map_err(failed)?;
+    state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::AccountId;
+    use crate::journal::Journal;
+
+    #[tokio::test]
+    async fn usage_is_written_while_a_long_journal_is_written_anew() {
+        const LONG: u64 = 300_000;
+        let folder = tempfile::tempdir().unwrap();
+        let sync = Arc::new(AccountSync::open(folder.path(), None, "r").await.unwrap());
+        let length = || fs::metadata(folder.path().join("usage.journal")).unwrap().len();
+        let mut down = 0;
+        while length() < LONG {
+            down += 1;
+            sync.used(AccountId(1), 1, 0);
+            sync.write_down().unwrap();
+        }
+        let shortening = Arc::clone(&sync);
+        let shortening = tokio::spawn(async move { shortening.shorten().await });
+        // it comes to where it waits for the disk, and the only thread of this runtime goes on
+        tokio::task::yield_now().await;
+        sync.used(AccountId(1), 10, 3);
+        sync.write_down().unwrap();
+        shortening.await.unwrap().unwrap();
+        assert!(length() < 1_000, "{}", length());
+        sync.used(AccountId(1), 100, 0);
+        sync.write_down().unwrap();
+        drop(sync);
+        let totals = Journal::open(folder.path()).unwrap().unsettled();
+        let used = totals.iter().fold((0, 0), |(down, up), t| (down + t.down, up + t.up));
+        assert_eq!(used, (down + 110, 3));
+    }
+}
