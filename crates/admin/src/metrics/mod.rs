@@ -46,6 +46,7 @@ pub(super) async fn answer(
 }
 
 /// Whether an answer of the port may be compressed.
+#[cfg_attr(not(feature = "api"), allow(dead_code))] // without it nothing is compressed
 pub(super) fn may_compress(
     _: StatusCode,
     _: Version,

@@ -185,7 +185,12 @@ impl Hop {
     /// What it was asked at `since` had no answer in time. Where it has answered others since, the destination is at fault:
     /// clients that ask for silent ones must not take the upstream from others.
     pub(crate) fn on_no_answer(&self, since: Time, failure: &Failure) {
-        if locked(&self.health).answered < since {
+        let is_silent = {
+            let HopHealth { health, answered, .. } = &*locked(&self.health);
+            // while it rests nobody else asks it
+            *answered < since && health.is_available(since)
+        };
+        if is_silent {
             self.on_failure(failure);
         }
     }
@@ -279,6 +284,12 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(2));
         drop(hop.wait(Span::ZERO));
         assert!(!hop.is_available(clock::now()));
+        // nor does what was asked while it rests make it rest for longer
+        let waiting = hop.wait(Span::ZERO);
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        assert!(hop.is_available(clock::now()));
+        drop(waiting);
+        assert!(hop.is_available(clock::now()));
     }
 
     #[test]

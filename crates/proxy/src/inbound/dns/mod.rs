@@ -44,6 +44,8 @@ pub(crate) struct Client {
 /// A question that a reply belongs to.
 pub(crate) struct Asked {
     question: Box<ClientQuestion>,
+    /// Whether it has shown that its address is its own.
+    proven: bool,
     /// Its account has nothing left.
     spent: bool,
 }
@@ -58,8 +60,9 @@ pub(crate) enum Handled {
     Later(Asked, Pin<Box<dyn Future<Output = Answered> + Send>>),
 }
 
-/// The largest reply to an account that has nothing left: of a datagram without EDNS (RFC 1035 §2.3.4).
-const SPENT_MOST: usize = 512;
+/// The largest reply to an account that has nothing left, or that forged questions may use up: of a datagram without EDNS
+/// (RFC 1035 §2.3.4).
+const LEAST_MOST: usize = 512;
 
 impl Client {
     /// A client, if it may ask.
@@ -77,6 +80,12 @@ impl Client {
             None => config.shared.quotas.payer_at(client).ok()?,
         };
         Some(Self { origin, asker, payer })
+    }
+
+    /// As whom it has the rate of an account that has nothing left: all addresses of the account are one.
+    fn spender(&self) -> Asker {
+        // no peer asks at that rate
+        self.payer.clone().map_or_else(|| self.asker.clone(), Asker::Peer)
     }
 
     /// A joined relay, which counts the questions of its clients itself.
@@ -136,13 +145,13 @@ pub(crate) fn handle(
     let spent = verdict == QuestionVerdict::Spent;
     let allowed = allowed
         && verdict != QuestionVerdict::Later
-        && (!spent || locked(&dns.spent_rate).on_question(now, from.asker.clone(), true));
+        && (!spent || locked(&dns.spent_rate).on_question(now, from.spender(), true));
     if !allowed {
         dns.counts.limited.fetch_add(1, Relaxed);
         return match reading {
             // all clients of a peer share its stream, which thus goes on
             Reading::Question(question) if client.is_none() => {
-                reply(config, from, &Asked { question, spent }, &Outcome::Failed, out);
+                reply(config, from, &Asked { question, proven, spent }, &Outcome::Failed, out);
                 Handled::Reply
             }
             _ => Handled::Silence,
@@ -167,7 +176,7 @@ pub(crate) fn handle(
         asker: from.asker.clone(),
         around_tunnels: matches!(from.asker, Asker::Peer(_)),
     };
-    let asked = Asked { question, spent };
+    let asked = Asked { question, proven, spent };
     match names.resolve(&asked.question.question) {
         Resolved::Now(outcome) => {
             reply(config, from, &asked, &outcome, out);
@@ -197,13 +206,14 @@ fn exchange_cookies(config: &RuntimeConfig, question: &mut ClientQuestion, clien
 pub(crate) fn reply(
     config: &RuntimeConfig,
     to: &Client,
-    Asked { question, spent }: &Asked,
+    Asked { question, proven, spent }: &Asked,
     outcome: &Answered,
     out: &mut Vec<u8>,
 ) {
     let dns = &config.shared.dns;
     let most = match to.origin {
-        _ if *spent => SPENT_MOST,
+        _ if *spent => LEAST_MOST,
+        Origin::Udp(_) if to.payer.is_some() && !proven => LEAST_MOST,
         Origin::Udp(_) => question.udp_most(),
         Origin::Tcp(_) | Origin::Peer => usize::from(u16::MAX),
     };

@@ -55,6 +55,10 @@ impl Quotas {
             if state.quota.cut_until(account).is_some() {
                 return QuestionVerdict::Spent;
             }
+            // what others left, or no question would ever pay for it
+            if Direction::ALL.into_iter().any(|way| charge(state, now, payer, way, 0).is_none()) {
+                return QuestionVerdict::Spent;
+            }
             let mut paid_at = |direction| state.quota.paid_at(now, account, direction);
             let is_late =
                 Direction::ALL.into_iter().any(|direction| paid_at(direction) > now + BEHIND);
@@ -83,9 +87,13 @@ fn charge(
     bytes: usize,
 ) -> Option<()> {
     let found = state.accounts.get(payer)?;
-    let (account, used, bytes) = (found.account?, Arc::clone(&found.used), bytes as u64);
-    let counted = framing::charge(state, now, account, &used, direction, bytes)?;
-    // the rest in its turn
-    used.due[direction as usize].fetch_add(bytes - counted, Relaxed);
-    Some(())
+    let (account, used) = (found.account?, Arc::clone(&found.used));
+    let due = &used.due[direction as usize];
+    // with what is due, or a busy relay would let it grow
+    let before = due.swap(0, Relaxed);
+    let all = before.saturating_add(bytes as u64);
+    let counted = framing::charge(state, now, account, &used, direction, all);
+    let rest = counted.map_or(before, |counted| all - counted);
+    due.fetch_add(rest, Relaxed);
+    counted.map(|_| ())
 }
