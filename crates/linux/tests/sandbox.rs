@@ -66,6 +66,9 @@ const TESTS: &[(&str, Test)] = &[
     ("a_command_sees_its_own_files", a_command_sees_its_own_files),
     ("a_file_system_in_memory_fills_and_is_not_seen_outside", |user| drop(user.succeed(&["disk"]))),
     ("an_address_that_can_be_bound_is_not_therefore_local", |user| drop(user.succeed(&["local"]))),
+    ("one_routing_table_is_told_from_thousands_of_others_routes", |user| {
+        drop(user.succeed(&["tables"]))
+    }),
     ("a_signal_is_passed_on", a_signal_is_passed_on),
     ("killing_the_outer_process_leaves_nothing", |user| killing_leaves_nothing(user, true)),
     ("killing_the_inner_process_leaves_nothing", |user| killing_leaves_nothing(user, false)),
@@ -120,17 +123,18 @@ fn programs_keep_their_user_and_capabilities(user: &User) {
     user.succeed(&["run", "ip link add here type veth peer name there && ip link del here"]);
 }
 
+fn ip(arguments: &str) {
+    let mut command = Command::new("ip");
+    netns::place(command.args(arguments.split(' ')), &Netns::current().unwrap()).unwrap();
+    assert!(command.status().unwrap().success(), "ip {arguments}");
+}
+
 /// Local is what a device has, and what is routed as such; `ip_nonlocal_bind` lets any address be bound.
 fn local() {
     sysctl::write("net.ipv4.ip_nonlocal_bind", "1").unwrap();
-    let run = |arguments: &str| {
-        let mut command = Command::new("ip");
-        netns::place(command.args(arguments.split(' ')), &Netns::current().unwrap()).unwrap();
-        assert!(command.status().unwrap().success(), "ip {arguments}");
-    };
-    run("route add local 198.51.100.0/24 dev lo");
-    run("-6 route add local 2001:db8:1::/48 dev lo");
-    run("route add blackhole 203.0.113.0/24");
+    ip("route add local 198.51.100.0/24 dev lo");
+    ip("-6 route add local 2001:db8:1::/48 dev lo");
+    ip("route add blackhole 203.0.113.0/24");
     for (address, expected) in [
         ("127.0.0.1", true),
         ("::1", true),
@@ -143,6 +147,36 @@ fn local() {
         let address: IpAddr = address.parse().unwrap();
         assert!(address.is_ipv6() || UdpSocket::bind((address, 0)).is_ok(), "{address}");
         assert_eq!(netlink::is_local(address).unwrap(), expected, "{address}");
+    }
+}
+
+/// A table is looked at alone, there or not, while the main one has thousands of routes.
+fn tables() {
+    const TABLE: u32 = 7_700;
+    let here = Netlink::here().unwrap();
+    let look = |ipv6| {
+        (here.has_local_route(ipv6, TABLE).unwrap(), here.other_routes(ipv6, TABLE).unwrap())
+    };
+    for (ipv6, other) in [
+        (false, "route add blackhole 203.0.113.0/24"),
+        (true, "-6 route add blackhole 2001:db8:2::/48"),
+    ] {
+        for n in 0..3_000_u16 {
+            let [high, low] = n.to_be_bytes();
+            let destination: (IpAddr, u8) = match ipv6 {
+                false => ([10, 7, high, low].into(), 32),
+                true => ([0x2001, 0xdb8, 1, n, 0, 0, 0, 0].into(), 64),
+            };
+            let (dev, metrics) = ("lo".to_owned(), RouteMetrics::default());
+            here.route(&Route { destination, via: None, dev, metrics }).unwrap();
+        }
+        assert_eq!(look(ipv6), (false, 0), "there is none");
+        here.add_local_route(ipv6, TABLE).unwrap();
+        assert_eq!(look(ipv6), (true, 0));
+        ip(&format!("{other} table {TABLE}"));
+        assert_eq!(look(ipv6), (true, 1));
+        here.remove_local_route(ipv6, TABLE).unwrap();
+        assert_eq!(look(ipv6), (false, 1));
     }
 }
 
@@ -246,6 +280,7 @@ fn inside(arguments: &[String]) -> ExitCode {
             assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
         }
         "local" => local(),
+        "tables" => tables(),
         "wait" => {
             let here = Netns::current().unwrap();
             let far = Netns::new().unwrap();

@@ -140,7 +140,7 @@ fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
     listen.ip() == to || (listen.ip().is_unspecified() && is_local(to))
 }
 
-/// Whether this machine has the address, by the kernel, which knows prefix routes; only for
+/// Whether this machine has the address, by the kernel, which knows prefix routes, or had it a second ago; only for
 /// destinations on this relay's ports. Where the kernel cannot be asked it counts as this machine's: a relay that connects
 /// to itself does so until all is used up.
 fn is_local(ip: IpAddr) -> bool {

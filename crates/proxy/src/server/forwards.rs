@@ -3,6 +3,7 @@
 
 use super::listener::listen;
 use super::{Inner, StartError};
+use crate::inbound::udp::flows::Flows;
 use crate::inbound::udp::forward::{ForwardFlow, WAITING, admit};
 use crate::observe::log_throttle::LogThrottle;
 use crate::resources::AcceptedClient;
@@ -122,7 +123,7 @@ impl Inner {
 
     async fn forward_udp(self: Arc<Self>, at: SocketAddr, port: UdpSocket) {
         let port = Arc::new(port);
-        let mut flows: BTreeMap<SocketAddr, mpsc::Sender<Bytes>> = BTreeMap::new();
+        let mut flows = Flows::new();
         loop {
             // a port that always has datagrams must not keep other tasks from their turn
             consume_budget().await;
@@ -135,18 +136,9 @@ impl Inner {
             });
             // nothing there, or an ICMP error about an earlier datagram to a client
             let Ok((packet, client)) = received else { continue };
-            let packet = match flows.get(&client).map(|flow| flow.try_send(packet.clone())) {
-                // one too many is lost, as on any path
-                Some(Ok(()) | Err(mpsc::error::TrySendError::Full(_))) => continue,
-                // its flow ended
-                Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
-                None => packet,
-            };
-            flows.retain(|_, flow| !flow.is_closed());
+            let Some(packet) = flows.pass(&client, packet) else { continue };
             if let Some(flow) = self.begin_forward_flow(at, &port, client) {
-                // cannot fail: the queue is new
-                let _ = flow.try_send(packet);
-                flows.insert(client, flow);
+                flows.insert(client, flow, packet);
             }
         }
     }
@@ -172,9 +164,14 @@ impl Inner {
         };
         let registration = self.registry.enter(client);
         let entry = Arc::clone(&registration.entry);
-        let ends = (Arc::clone(port), client);
         let named = (registration, Arc::clone(&self.log));
-        let flow = ForwardFlow::open(config, ends, &forward.to, account, named)?;
+        let flow = ForwardFlow::open(
+            config,
+            (|| Ok(Arc::clone(port)), client),
+            &forward.to,
+            account,
+            named,
+        )?;
         let (sender, packets) = mpsc::channel(WAITING);
         let task = tokio::spawn(flow.serve(packets, self.stopping.subscribe()));
         entry.set_task(task.abort_handle());

@@ -1,8 +1,8 @@
 //! The gateway: its listeners, and the rules that divert connections to them. Rules that cannot be set are an
 //! error in the log and in the status; connections pass by then, and the rules are tried again after growing pauses.
 //!
-//! nft may take seconds. So two locks: [`GatewayDoor`] is held for moments; `rules` is held while nft is spoken to, and
-//! is taken first. What an attempt finds counts only if nothing else was asked for meanwhile.
+//! nft may take seconds. So two locks: [`GatewayDoor`] is held for moments; `rules` is held while nft or the kernel is
+//! spoken to, and is taken first. What an attempt finds counts only if nothing else was asked for meanwhile.
 
 use super::Inner;
 use super::diversion::{Ports, divert_nothing_new, divert_plan, held_plan};
@@ -192,13 +192,27 @@ impl Inner {
         let idle = !is_on && rules.is_some() && self.shared.gateway.live.load(Relaxed) == 0;
         let failed = door.health.as_ref().is_some_and(|health| health.is_available(now));
         let lost = is_on && door.health.is_none() && door.held.is_none();
-        if door.held.is_some() {
-            rules.as_ref().into_iter().for_each(|divert| door.restore_routing(divert));
-        }
+        let inner = Arc::clone(self);
+        // nft takes milliseconds, or hangs; the kernel may be busy with routes of others
         if idle || failed || lost {
-            let inner = Arc::clone(self);
-            // nft takes milliseconds, or hangs
             tokio::task::spawn_blocking(move || inner.set_again(asked, lost));
+        } else if door.held.is_some() {
+            tokio::task::spawn_blocking(move || inner.restore_routing(asked));
+        }
+    }
+
+    /// Adds the rules and routes of the mark again that others removed.
+    fn restore_routing(&self, asked: u64) {
+        let rules = Arc::clone(&locked(&self.gateway).rules);
+        let rules = &*locked(&rules);
+        if locked(&self.gateway).asked != asked {
+            return;
+        }
+        let Some(divert) = rules else { return };
+        let restored = divert.restore_routing();
+        let door = &mut *locked(&self.gateway);
+        if door.asked == asked {
+            door.on_restored(restored);
         }
     }
 
@@ -304,10 +318,10 @@ impl Inner {
 }
 
 impl GatewayDoor {
-    /// Adds the rules and routes of the mark again that others removed.
-    fn restore_routing(&mut self, divert: &Divert) {
+    /// Rules and routes of the mark were looked at, and added again where any was gone.
+    fn on_restored(&mut self, was_gone: Result<bool, DivertError>) {
         static LOGGED: LogThrottle = LogThrottle::new();
-        match divert.restore_routing() {
+        match was_gone {
             Ok(false) => {}
             Ok(true) => {
                 self.restored += 1;

@@ -2,7 +2,9 @@
 
 use super::Inner;
 use super::gateway::{GatewayDoor, is_off};
+use crate::error::Failure;
 use crate::inbound::udp::diverted::{Blocked, WAITING};
+use crate::inbound::udp::flows::Flows;
 use crate::inbound::udp::forward::{ForwardFlow, admit};
 use crate::observe::log_throttle::LogThrottle;
 use bytes::Bytes;
@@ -11,7 +13,6 @@ use ekiden_linux::host::sync::locked;
 use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan};
 use ekiden_linux::sockets::receive_batch::{ReceiveBatch, merge};
 use ekiden_linux::sockets::transparent;
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 
-/// Datagrams taken in with one call.
+/// Datagrams taken in with one call, and more where the kernel merged more than before; those are of one flow.
 const AT_ONCE: usize = 64;
 /// Those to be blocked that wait for nft, which sets them in batches at this interval.
 const MOST_BLOCKED: usize = 1_024;
@@ -69,7 +70,7 @@ impl Inner {
         at: SocketAddr,
         blocked: Blocked,
     ) {
-        let mut flows: BTreeMap<Ends, mpsc::Sender<Bytes>> = BTreeMap::new();
+        let mut flows = Flows::new();
         let mut batch = ReceiveBatch::default();
         loop {
             // a port that always has datagrams must not keep other tasks from their turn
@@ -80,6 +81,8 @@ impl Inner {
             if socket.try_io(Interest::READABLE, || batch.receive(&plain, AT_ONCE)).is_err() {
                 continue;
             }
+            // merged datagrams are neighbours, and one attempt stands for all of them
+            let mut refused = None;
             for datagram in batch.datagrams() {
                 // what comes to the port itself was not diverted
                 let Some(to) = datagram.asked.filter(|to| !to.ip().is_loopback()) else {
@@ -87,22 +90,16 @@ impl Inner {
                     continue;
                 };
                 let ends = (datagram.from, to);
+                if refused == Some(ends) {
+                    self.shared.gateway.quic_blocked.fetch_add(1, Relaxed);
+                    continue;
+                }
                 let packet = Bytes::copy_from_slice(datagram.bytes);
-                let packet = match flows.get(&ends).map(|flow| flow.try_send(packet.clone())) {
-                    // one too many is lost, as on any path
-                    Some(Ok(()) | Err(mpsc::error::TrySendError::Full(_))) => continue,
-                    // its flow ended
-                    Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
-                    None => packet,
-                };
-                flows.retain(|_, flow| !flow.is_closed());
+                let Some(packet) = flows.pass(&ends, packet) else { continue };
                 match self.begin_quic_flow(ends, &blocked) {
-                    Some(flow) => {
-                        // cannot fail: the queue is new
-                        let _ = flow.try_send(packet);
-                        flows.insert(ends, flow);
-                    }
+                    Some(flow) => flows.insert(ends, flow, packet),
                     None => {
+                        refused = Some(ends);
                         self.shared.gateway.quic_blocked.fetch_add(1, Relaxed);
                         let _ = blocked.try_send((ends.0, to.ip()));
                     }
@@ -129,16 +126,14 @@ impl Inner {
                 return None;
             }
         };
-        let answers = transparent::datagrams_from(to).and_then(UdpSocket::from_std);
-        let answers = match answers {
-            Ok(socket) => Arc::new(socket),
-            Err(error) => {
-                self.registry.totals.failed.fetch_add(1, Relaxed);
+        let answers = || {
+            let socket = transparent::datagrams_from(to).and_then(UdpSocket::from_std);
+            socket.map(Arc::new).map_err(|error| {
                 if LOGGED.is_due() {
                     tracing::warn!(%client, "QUIC to {to} blocked: no socket for its answers: {error}");
                 }
-                return None;
-            }
+                Failure::io(&format!("no socket for answers from {to}"), &error)
+            })
         };
         let registration = self.registry.enter(client);
         let entry = Arc::clone(&registration.entry);

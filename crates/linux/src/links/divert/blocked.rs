@@ -1,5 +1,6 @@
 //! Which pairs are blocked now: no client may fill the kernel's set, because the others' QUIC would get no answer then.
 
+use ekiden_model::resources::overload::Source;
 use ekiden_model::units::{Span, Time};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +11,8 @@ pub(super) const BLOCKED_SECONDS: u32 = 30;
 pub(super) const MOST: usize = 16_384;
 /// Those that are put into it: the kernel removes the ones that have ended up to some seconds later.
 const IN_USE: usize = MOST / 4 * 3;
-/// The most pairs of one client. A browser begins far fewer connections in that time.
+/// The most pairs of one client, and of an IPv6 /64, of which one may use any address. A browser begins far fewer
+/// connections in that time.
 const OF_CLIENT: usize = 256;
 
 /// A client with its port, and a destination.
@@ -22,7 +24,7 @@ pub(super) struct BlockedPairs {
     /// With their ends, the earliest first.
     order: VecDeque<(Time, Pair)>,
     known: HashSet<Pair>,
-    of_client: HashMap<IpAddr, usize>,
+    of_client: HashMap<Source, usize>,
     /// Of IPv4, and of IPv6.
     of_family: [usize; 2],
 }
@@ -48,7 +50,7 @@ impl BlockedPairs {
     }
 
     fn add(&mut self, end: Time, pair: Pair) -> bool {
-        let (client, family) = (pair.0.ip(), usize::from(pair.0.is_ipv6()));
+        let (client, family) = (Source::from(pair.0.ip()), usize::from(pair.0.is_ipv6()));
         let has = self.of_client.get(&client).copied().unwrap_or(0);
         let fits = has < OF_CLIENT && self.of_family[family] < IN_USE;
         if !fits || !self.known.insert(pair) {
@@ -62,7 +64,7 @@ impl BlockedPairs {
 
     fn forget(&mut self, pair: Option<(Time, Pair)>) {
         let Some((_, pair)) = pair else { return };
-        let (client, family) = (pair.0.ip(), usize::from(pair.0.is_ipv6()));
+        let (client, family) = (Source::from(pair.0.ip()), usize::from(pair.0.is_ipv6()));
         self.known.remove(&pair);
         self.of_family[family] = self.of_family[family].saturating_sub(1);
         let left = self.of_client.get(&client).map_or(0, |has| has.saturating_sub(1));
@@ -103,6 +105,21 @@ mod tests {
         assert!(all < MOST && all + OF_CLIENT == IN_USE, "{all}");
         let v6 = ("[fd77::2]:1".parse().unwrap(), "2001:db8::1".parse().unwrap());
         assert_eq!(blocked.take(NOW, &[v6]), [v6], "another set");
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_have_what_one_client_has() {
+        let to: IpAddr = "2001:db8::1".parse().unwrap();
+        let of = |network: u16, host: u16| {
+            let client = IpAddr::from([0xfd77, 0, 0, network, 0, 0, 0, host]);
+            (1..=OF_CLIENT).map(move |port| (SocketAddr::new(client, port as u16), to))
+        };
+        let mut blocked = BlockedPairs::default();
+        let many: Vec<Pair> = (1..=60).flat_map(|host| of(1, host)).collect();
+        assert_eq!(blocked.take(NOW, &many).len(), OF_CLIENT);
+        let other: Vec<Pair> = of(2, 1).collect();
+        assert_eq!(blocked.take(NOW, &other), other);
+        assert_eq!(blocked.take(NOW + Span::from_secs(30), &many).len(), OF_CLIENT);
     }
 
     #[test]

@@ -3,9 +3,12 @@
 
 use super::links::family;
 use super::{Failure, Netlink};
+use crate::host::clock;
 use crate::host::sync::locked;
+use ekiden_model::units::{Span, Time};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Mutex;
@@ -14,13 +17,53 @@ use std::sync::Mutex;
 const NO_WAY: [i32; 5] =
     [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENETDOWN, libc::EACCES, libc::EINVAL];
 
-/// Kept open: where all descriptors are in use, addresses can still be looked up.
-static KEPT: Mutex<Option<Netlink>> = Mutex::new(None);
+/// How long an answer holds: each datagram to a port of this program asks, under one lock of the whole process.
+const HOLDS: Span = Span::from_secs(1);
+/// The most answers at once.
+const MOST: usize = 1_024;
+
+static LOOKUPS: Mutex<Lookups> = Mutex::new(Lookups { kept: None, answers: Answers::new() });
+
+struct Lookups {
+    /// Kept open: where all descriptors are in use, addresses can still be looked up.
+    kept: Option<Netlink>,
+    answers: Answers,
+}
+
+/// Answers, and until when each holds.
+struct Answers(BTreeMap<IpAddr, (Time, bool)>);
+
+impl Answers {
+    const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// The answer for an address, by `ask` where none holds. A failure is none.
+    fn get(
+        &mut self,
+        now: Time,
+        address: IpAddr,
+        ask: impl FnOnce() -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        if let Some((_, answer)) = self.0.get(&address).filter(|(end, _)| now < *end) {
+            return Ok(*answer);
+        }
+        let answer = ask()?;
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        self.0.insert(address, (now + HOLDS, answer));
+        Ok(answer)
+    }
+}
 
 /// Whether packets to `address` stay on this machine: it is a device's own, or within a prefix that is routed as `local`.
-/// Asks in the namespace of the process's first lookup. Errors: the kernel cannot be asked, as without a descriptor.
+/// An answer holds for a second. Asks in the namespace of the process's first lookup. Errors: the kernel cannot be
+/// asked, as without a descriptor.
 pub fn is_local(address: IpAddr) -> io::Result<bool> {
-    look_up(&mut locked(&KEPT), address).or_else(|_| can_bind(address))
+    let mut lookups = locked(&LOOKUPS);
+    let Lookups { kept, answers } = &mut *lookups;
+    answers.get(clock::now(), address, || look_up(kept, address).or_else(|_| can_bind(address)))
 }
 
 fn look_up(kept: &mut Option<Netlink>, address: IpAddr) -> io::Result<bool> {
@@ -66,6 +109,47 @@ impl Netlink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    /// The answer, and whether the kernel was asked, which says `local`.
+    fn get(answers: &mut Answers, millis: u64, address: u32, local: bool) -> (bool, bool) {
+        let now = Time::ZERO + Span::from_millis(millis);
+        let mut asked = false;
+        let answer = answers.get(now, Ipv4Addr::from_bits(address).into(), || {
+            asked = true;
+            Ok(local)
+        });
+        (answer.unwrap(), asked)
+    }
+
+    #[test]
+    fn an_address_is_asked_for_again_after_a_second() {
+        let mut answers = Answers::new();
+        assert_eq!(get(&mut answers, 0, 1, false), (false, true));
+        assert_eq!(get(&mut answers, 500, 2, true), (true, true));
+        // it is added
+        assert_eq!(get(&mut answers, 999, 1, true), (false, false));
+        assert_eq!(get(&mut answers, 1_000, 1, true), (true, true));
+        assert_eq!(get(&mut answers, 1_499, 2, false), (true, false));
+        assert_eq!(get(&mut answers, 1_999, 1, false), (true, false));
+        // where the kernel cannot be asked, it is at once asked again
+        let now = Time::ZERO + Span::from_secs(2);
+        let failed = answers.get(now, Ipv4Addr::from_bits(3).into(), || {
+            Err(io::Error::from_raw_os_error(libc::EMFILE))
+        });
+        assert!(failed.is_err());
+        assert_eq!(get(&mut answers, 2_000, 3, true), (true, true));
+    }
+
+    #[test]
+    fn answers_for_many_addresses_take_no_more_room() {
+        let mut answers = Answers::new();
+        for address in 0..5_000 {
+            assert_eq!(get(&mut answers, 0, address, false), (false, true));
+            assert_eq!(get(&mut answers, 0, address, true), (false, false));
+            assert!(answers.0.len() <= MOST);
+        }
+    }
 
     #[test]
     fn loopback_is_local_and_addresses_of_examples_are_not() {

@@ -54,6 +54,17 @@ impl Failure {
         Self { what: what.to_owned(), errno, said: None }
     }
 
+    /// With the kernel's explanation, if there is one in these attributes.
+    fn explained(what: &str, errno: i32, attributes: &[u8]) -> Self {
+        let explanation =
+            NlasIterator::new(attributes).flatten().find(|a| a.kind() == NLMSGERR_ATTR_MSG);
+        let said = explanation.map(|attribute| {
+            let text = String::from_utf8_lossy(attribute.value());
+            text.trim_end_matches('\0').to_owned()
+        });
+        Self { said, ..Self::new(what, errno) }
+    }
+
     fn unreadable(what: &str, error: &dyn fmt::Display) -> Self {
         Self { said: Some(error.to_string()), ..Self::new(what, libc::EBADMSG) }
     }
@@ -140,6 +151,10 @@ impl Netlink {
                     NetlinkPayload::Error(error) => {
                         return refusal(what, &error).map_or(Ok(answers), Err);
                     }
+                    // so ends a dump, also one that fails
+                    NetlinkPayload::Done(done) if done.code < 0 => {
+                        return Err(Failure::explained(what, -done.code, &done.extended_ack));
+                    }
                     NetlinkPayload::Done(_) => return Ok(answers),
                     _ => {}
                 }
@@ -148,18 +163,11 @@ impl Netlink {
     }
 }
 
-/// The kernel's refusal, with its explanation if there is one; `None` for an acknowledgement.
+/// The kernel's refusal; `None` for an acknowledgement.
 fn refusal(what: &str, error: &ErrorMessage) -> Option<Failure> {
     let errno = -error.code?.get();
-    let mut failure = Failure::new(what, errno);
     let attributes = error.header.get(ECHOED_HEADER..).unwrap_or_default();
-    let explanation =
-        NlasIterator::new(attributes).flatten().find(|a| a.kind() == NLMSGERR_ATTR_MSG);
-    failure.said = explanation.map(|attribute| {
-        let text = String::from_utf8_lossy(attribute.value());
-        text.trim_end_matches('\0').to_owned()
-    });
-    Some(failure)
+    Some(Failure::explained(what, errno, attributes))
 }
 
 #[cfg(test)]

@@ -100,20 +100,37 @@ impl Netlink {
 
     /// How many local default routes a table has, and how many others.
     fn local_and_others(&self, ipv6: bool, table: u32) -> Result<(usize, usize), Failure> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(unspecified(ipv6));
-        let dump = RouteNetlinkMessage::GetRoute(message);
-        let answers = self.ask("a look at the routes", dump, NLM_F_DUMP)?;
-        let routes = answers.iter().filter_map(|answer| match answer {
-            RouteNetlinkMessage::NewRoute(route) => Some(route),
-            _ => None,
-        });
-        let of_table = routes.filter(|route| table_of_route(route) == table);
+        let routes = self.routes_of(ipv6, table)?;
+        let of_table = routes.iter().filter(|route| table_of_route(route) == table);
         let ours = |route: &&RouteMessage| {
             route.header.kind == RouteType::Local && route.header.destination_prefix_length == 0
         };
         let (local, others): (Vec<_>, Vec<_>) = of_table.partition(ours);
         Ok((local.len(), others.len()))
+    }
+
+    /// The routes that the kernel sends when it is asked for those of a table: before Linux 4.20 all of the family.
+    fn routes_of(&self, ipv6: bool, table: u32) -> Result<Vec<RouteMessage>, Failure> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(unspecified(ipv6));
+        message.attributes = vec![RouteAttribute::Table(table)];
+        let dump = RouteNetlinkMessage::GetRoute(message);
+        // only so does it filter; the heads of other requests are not meant as filters
+        let strict = self.socket.set_netlink_get_strict_chk(true);
+        let answers = self.ask("a look at the routes", dump, NLM_F_DUMP);
+        if strict.is_ok() {
+            let _ = self.socket.set_netlink_get_strict_chk(false);
+        }
+        let answers = match answers {
+            // there is no such table
+            Err(failure) if failure.errno() == libc::ENOENT => return Ok(Vec::new()),
+            answers => answers?,
+        };
+        let routes = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewRoute(route) => Some(route),
+            _ => None,
+        });
+        Ok(routes.collect())
     }
 
     fn local_route(&self, ipv6: bool, table: u32) -> Result<RouteMessage, Failure> {
@@ -156,4 +173,22 @@ fn table_of_route(route: &RouteMessage) -> u32 {
         _ => None,
     });
     long.unwrap_or(route.header.table.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_sends_the_routes_of_one_table_alone() {
+        let here = Netlink::here().unwrap();
+        let routes = |table| here.routes_of(false, table).unwrap();
+        // the table "local" has loopback's
+        let local = routes(255);
+        assert!(!local.is_empty());
+        assert!(local.iter().all(|route| table_of_route(route) == 255), "{local:?}");
+        let main = routes(RouteHeader::RT_TABLE_MAIN.into());
+        assert!(main.iter().all(|route| table_of_route(route) == 254), "{main:?}");
+        assert!(routes(0x7ead_beef).is_empty(), "nobody has this one");
+    }
 }

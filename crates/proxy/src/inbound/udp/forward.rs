@@ -88,11 +88,11 @@ pub(crate) fn admit(
 }
 
 impl ForwardFlow {
-    /// A flow for an admitted client. Fails for want of room, by the rules for the destination, or by the account's
-    /// limits; the access log says why.
+    /// A flow for an admitted client. `port` is asked for its socket once the flow has its place. Fails for want of room,
+    /// by the rules for the destination, by the account's limits, or without a socket; the access log says why.
     pub(crate) fn open(
         config: Arc<RuntimeConfig>,
-        (port, client): (Arc<UdpSocket>, SocketAddr),
+        (port, client): (impl FnOnce() -> Result<Arc<UdpSocket>, Failure>, SocketAddr),
         to: &Destination,
         account: Option<Arc<KnownAccount>>,
         (registration, log): (Registration, Arc<AccessLog>),
@@ -101,8 +101,9 @@ impl ForwardFlow {
         registration.set_account(account.clone());
         let mut entry = LogEntry::new(Protocol::Udp, &registration);
         entry.target = Some(to.to_string());
-        match Self::make(&config, client, to, account, &registration) {
-            Ok((way, share, tally, place)) => {
+        let made = Self::make(&config, client, to, account, &registration);
+        match made.and_then(|made| Ok((made, port()?))) {
+            Ok(((way, share, tally, place), port)) => {
                 let route = config.route(to);
                 entry.through = route.tunnel().map(|hop| hop.name.clone()).into_iter().collect();
                 entry.status = Some(0);

@@ -13,6 +13,7 @@
 
 pub(crate) mod capsules;
 pub(crate) mod diverted;
+pub(crate) mod flows;
 pub(crate) mod forward;
 mod from_tunnel;
 
