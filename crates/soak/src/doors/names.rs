@@ -3,6 +3,7 @@
 use super::{Clients, book, name};
 use crate::exchange::Failure;
 use crate::laws::{Door, Leg};
+use crate::ledger::Ledger;
 use ekiden_model::rng::Rng;
 use ekiden_testkit::names::question;
 use std::net::Ipv4Addr;
@@ -17,11 +18,43 @@ const TRIES: usize = 5;
 const A_SECOND: u32 = 20;
 /// The largest reply over UDP.
 const LARGEST: usize = 1_232;
+/// The largest reply to a client that shows no cookie (RFC 1035 section 2.3.4).
+const PLAIN: u64 = 512;
+
+/// What a client asked and got for one name. The relay counts each question that it reads for the client's account, and
+/// at most one reply to each.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tries {
+    asked: u64,
+    replies: u64,
+}
+
+impl Tries {
+    fn on_asked(&mut self, ledger: &Ledger, length: usize) {
+        self.asked += 1;
+        ledger.up(Door::Names).on_sent(length as u64);
+    }
+
+    /// A reply of so many bytes to a question of so many.
+    fn on_reply(&mut self, ledger: &Ledger, question: usize, reply: usize) {
+        self.replies += 1;
+        ledger.up(Door::Names).on_compared(question as u64);
+        ledger.down(Door::Names).on_sent(reply as u64);
+        ledger.down(Door::Names).on_compared(reply as u64);
+    }
+
+    /// No reply is waited for any more. How large those were that got lost is not known.
+    fn on_end(self, ledger: &Ledger) {
+        ledger.down(Door::Names).on_sent(self.asked.saturating_sub(self.replies) * PLAIN);
+    }
+}
 
 pub(super) async fn questions(clients: &Clients, leg: Leg, mut rng: Rng) {
     while !clients.is_over() {
         let (from, name) = (clients.ledger.now(), name(&mut rng, leg));
-        let result = ask(clients, &name, rng.below(1 << 16) as u16).await;
+        let mut tries = Tries::default();
+        let result = ask(clients, &name, rng.below(1 << 16) as u16, &mut tries).await;
+        tries.on_end(&clients.ledger);
         let bytes = name.len() as u64;
         book(clients, (Door::Names, leg), from, bytes, false, result).await;
         sleep(Duration::from_secs(1) / A_SECOND).await;
@@ -29,7 +62,7 @@ pub(super) async fn questions(clients: &Clients, leg: Leg, mut rng: Rng) {
 }
 
 /// Asks until an answer has come.
-async fn ask(clients: &Clients, name: &str, id: u16) -> Result<(), Failure> {
+async fn ask(clients: &Clients, name: &str, id: u16, tries: &mut Tries) -> Result<(), Failure> {
     let socket = UdpSocket::bind((clients.proxy, 0)).await?;
     socket.connect((clients.relay.ip(), crate::relays::NAMES)).await?;
     let (question, mut buffer) = (question(id, name), [0; LARGEST]);
@@ -41,8 +74,10 @@ async fn ask(clients: &Clients, name: &str, id: u16) -> Result<(), Failure> {
             sleep(TRY / 4).await;
             continue;
         }
+        tries.on_asked(&clients.ledger, question.len());
         match timeout(TRY, socket.recv(&mut buffer)).await {
             Ok(Ok(length)) => {
+                tries.on_reply(&clients.ledger, question.len(), length);
                 let reply = buffer.get(..length).unwrap_or_default();
                 match judge(&question, reply, clients.servers) {
                     Ok(None) => return Ok(()),
@@ -87,6 +122,18 @@ fn judge(question: &[u8], reply: &[u8], address: Ipv4Addr) -> Result<Option<u8>,
 mod tests {
     use super::*;
     use ekiden_testkit::names::answer;
+
+    #[test]
+    fn questions_and_replies_are_booked_for_the_account() {
+        let ledger = Ledger::new(std::time::Instant::now(), Duration::from_secs(9));
+        let mut tries = Tries::default();
+        (0..3).for_each(|_| tries.on_asked(&ledger, 40));
+        tries.on_reply(&ledger, 40, 56);
+        tries.on_end(&ledger);
+        assert_eq!(ledger.up(Door::Names).read(), (120, 40));
+        // two replies that did not come are as large as they may be
+        assert_eq!(ledger.down(Door::Names).read(), (56 + 2 * 512, 56));
+    }
 
     #[test]
     fn answers_have_the_question_and_the_address() {
