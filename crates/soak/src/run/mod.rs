@@ -1,5 +1,10 @@
 //! One run, from empty namespaces to its summary.
 
+mod machine;
+mod progress;
+
+use self::machine::{machine, version};
+use self::progress::Progress;
 use crate::Arguments;
 use crate::books::balance::Balance;
 use crate::doors::{self, CLIENTS, Clients};
@@ -17,11 +22,8 @@ use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::namespaces::sandbox::Sandbox;
 use ekiden_testbed::{limits, peers};
 use ekiden_testkit::Postgres;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,26 +87,6 @@ pub(crate) fn run(arguments: &Arguments, sandbox: &Sandbox) -> Result<bool, Erro
         std::fs::write(json, serde_json::to_string_pretty(&summary)? + "\n")?;
     }
     Ok(summary.holds)
-}
-
-fn version(binary: &Path) -> String {
-    let output = Command::new(binary).arg("--version").output();
-    output.map_or_else(
-        |error| error.to_string(),
-        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-    )
-}
-
-/// This machine in a line.
-fn machine() -> String {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let processors = read("/proc/cpuinfo");
-    let model = processors.lines().find_map(|line| line.strip_prefix("model name"));
-    let model = model.map_or("unknown", |model| model.trim_start_matches([' ', '\t', ':']));
-    let cores = thread::available_parallelism().map_or(0, usize::from);
-    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
-    let load = load.split(' ').next().unwrap_or_default();
-    format!("{model}, {cores} processors, Linux {}, load {load} before", kernel.trim())
 }
 
 /// Everything that runs.
@@ -397,53 +379,4 @@ fn trusting(
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config))
-}
-
-/// A bar on a terminal, a line a minute elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    length: Duration,
-    /// Minutes that were shown.
-    minutes: u64,
-}
-
-impl Progress {
-    fn new(length: Duration) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = "{bar:30} {elapsed} of {msg}";
-            let style = ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar());
-            ProgressBar::new(length.as_secs()).with_style(style)
-        });
-        Self { bar, length, minutes: 0 }
-    }
-
-    fn show(&mut self, ledger: &Ledger, happened: &Happened) {
-        let now = ledger.now();
-        let (bytes, faults) = (ledger.compared() as f64, happened.windows().len());
-        let broken = ledger.breaks().len();
-        let words = format!(
-            "{} s: {:.1} GB compared, {:.0} Mbit/s, {faults} faults, {broken} transfers broken, {} wrong",
-            self.length.as_secs(),
-            bytes / 1e9,
-            bytes * 8.0 / 1e6 / now.as_secs_f64(),
-            ledger.wrong().len()
-        );
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(now.as_secs());
-                bar.set_message(words);
-            }
-            None if now.as_secs() / 60 > self.minutes => {
-                self.minutes = now.as_secs() / 60;
-                eprintln!("soak: {} s of {words}", now.as_secs());
-            }
-            None => {}
-        }
-    }
-
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
