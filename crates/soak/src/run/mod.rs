@@ -190,7 +190,7 @@ impl Stage {
     fn play(&mut self, faults: &[Fault], length: Duration) -> Vec<String> {
         let (clients, seed) = (Arc::clone(&self.clients), self.seed);
         let begin = async move { doors::start(&clients, seed) };
-        let running = match self.on_clients.block_on(self.on_clients.spawn(begin)) {
+        let mut running = match self.on_clients.block_on(self.on_clients.spawn(begin)) {
             Ok(running) => running,
             Err(error) => return vec![format!("the clients: {error}")],
         };
@@ -226,8 +226,9 @@ impl Stage {
             }
         });
         let wait = self.last;
-        let last =
-            self.on_clients.block_on(async { tokio::time::timeout(wait, all(running)).await });
+        let last = self
+            .on_clients
+            .block_on(async { tokio::time::timeout(wait, all(&mut running, &mut failures)).await });
         if last.is_err() {
             failures.push(format!("transfers were not over {} s after the end", wait.as_secs()));
         }
@@ -364,8 +365,11 @@ fn runtime(host: &Host) -> Result<Runtime, Error> {
     Ok(host.run(build)??)
 }
 
-async fn all(mut running: JoinSet<()>) {
-    while running.join_next().await.is_some() {}
+/// Waits for all clients. One that panicked has moved nothing since, and is a failure.
+async fn all(running: &mut JoinSet<()>, failures: &mut Vec<String>) {
+    while let Some(ended) = running.join_next().await {
+        failures.extend(ended.err().map(|error| format!("a client: {error}")));
+    }
 }
 
 fn trusting(
@@ -379,4 +383,19 @@ fn trusting(
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_panics_is_a_failure() {
+        let (mut running, mut failures) = (JoinSet::new(), Vec::new());
+        running.spawn(async {});
+        running.spawn(async { panic!("on purpose") });
+        all(&mut running, &mut failures).await;
+        assert_eq!(failures.len(), 1);
+        assert!(failures[0].contains("panicked"), "{failures:?}");
+    }
 }
