@@ -227,20 +227,20 @@ impl Relays {
         Err(io::Error::other(printed))
     }
 
-    /// Waits until clients' connections are over at the near relay, for half a minute at most: what closes them counts, too,
-    /// and what carries messages is counted within a second.
-    pub(crate) fn settle(&self) {
+    /// Waits until clients' connections are over at the near relay, for a minute at most; whether they are. What closes
+    /// them counts, too, and what carries messages is counted within a second. A relay gives a silent client that has not
+    /// said what it wants half a minute.
+    pub(crate) fn settle(&self) -> bool {
         let is_over = || {
             let status = self.near.home.status();
             status.is_some_and(|status| status["budgets"][0]["used"].as_u64() == Some(0))
         };
-        for _ in 0..30 {
+        let settled = (0..60).any(|_| {
             thread::sleep(Duration::from_secs(1));
-            if is_over() {
-                break;
-            }
-        }
+            is_over()
+        });
         thread::sleep(Duration::from_secs(2));
+        settled
     }
 
     /// What the near relay's process counted of each account since it began.

@@ -2,6 +2,7 @@
 
 use crate::ledger::Ledger;
 use crate::slope::Slope;
+use ekiden_linux::sockets::splice::IDLE_KEPT;
 use ekiden_testkit::Home;
 use serde::Serialize;
 use std::fs;
@@ -16,6 +17,9 @@ const RESIDENT: f64 = 16e6;
 const IN_USE: f64 = 4e6;
 /// Descriptors an hour. Connections come and go by tens.
 const DESCRIPTORS: f64 = 32.0;
+/// Descriptors that a relay may keep once all its clients have gone, beside those that it had before the first one: idle
+/// pipes, of two each, and as many others as above. Pooled connections go after some seconds.
+const KEPT: u64 = DESCRIPTORS as u64 + 2 * IDLE_KEPT as u64;
 /// Looks between two at what is in use, for which the relay is asked. It looks as often itself.
 const IN_USE_LOOKS: u64 = 10;
 /// A fit over less than this shows how the load came and went, and is not judged.
@@ -96,6 +100,20 @@ impl Watch {
         }
     }
 
+    /// Open descriptors of the process that lives; `None` between two.
+    pub(crate) fn descriptors(&self) -> Option<u64> {
+        read(self.pid.load(Relaxed)).map(|(_, descriptors)| descriptors)
+    }
+
+    /// A sentence, where more are open now than a relay keeps that had so many before its first client.
+    pub(crate) fn left_open(&self, before: u64) -> Option<String> {
+        let now = self.descriptors()?;
+        let relay = self.relay;
+        is_too_many(now, before).then(|| {
+            format!("{now} descriptors of the {relay} relay after its last client, {before} before the first")
+        })
+    }
+
     /// Growth between these times, after a warm-up, of the process that lived last.
     pub(crate) fn growth(&self, from: Duration, to: Duration) -> [Growth; 3] {
         let warm = from + to.saturating_sub(from) / WARM_UP;
@@ -132,6 +150,10 @@ impl Watch {
     }
 }
 
+const fn is_too_many(now: u64, before: u64) -> bool {
+    now > before + KEPT
+}
+
 /// Resident bytes and open descriptors of a process.
 fn read(pid: i32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -139,4 +161,15 @@ fn read(pid: i32) -> Option<(u64, u64)> {
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
     Some((kib << 10, descriptors as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_keeps_pipes_and_little_more() {
+        assert!(!is_too_many(40 + 32 + 64, 40));
+        assert!(is_too_many(40 + 32 + 65, 40));
+    }
 }

@@ -39,6 +39,8 @@ const LEAD: Duration = Duration::from_secs(25);
 const LAST: Duration = Duration::from_secs(180);
 /// A journal that is written each second may lack what was read since, and a look at a busy clock.
 const SECOND: Duration = Duration::from_secs(1);
+/// What a relay still keeps of its clients is gone by then, also where one end of a connection is silent: two minutes.
+const GONE: Duration = Duration::from_secs(150);
 /// Descriptors that clients and servers need, and some.
 const DESCRIPTORS: u64 = 8_192;
 /// Breaks that a fault explains are kept one by one up to here: others like them follow.
@@ -99,6 +101,8 @@ struct Stage {
     names: Arc<Names>,
     alerts: Arc<AlertReceiver>,
     watches: [Watch; 2],
+    /// Descriptors of the relays before the traffic.
+    descriptors: [u64; 2],
     lateness: Lateness,
     clients: Arc<Clients>,
     /// How long the last transfers may take.
@@ -165,6 +169,8 @@ impl Stage {
         let watches = [watch(&relays.near), watch(&relays.far)];
         let left = begun.checked_duration_since(Instant::now());
         thread::sleep(left.ok_or("setting up took too long: is the machine busy?")?);
+        let [near, far] = watches.each_ref().map(Watch::descriptors);
+        let descriptors = near.zip(far).ok_or("a relay ended before the traffic")?.into();
         Ok(Self {
             begun,
             ledger,
@@ -174,6 +180,7 @@ impl Stage {
             names,
             alerts,
             watches,
+            descriptors,
             lateness: Lateness::default(),
             clients,
             last,
@@ -253,7 +260,10 @@ impl Stage {
         for wrong in self.alerts.wrong() {
             failures.push(format!("a message to the receiver of alerts is none: {wrong}"));
         }
-        self.relays.settle();
+        if !self.relays.settle() {
+            failures.push("the near relay has connections of clients that are gone".to_owned());
+        }
+        failures.extend(self.left_open());
         // a relay that ended by itself says nothing, and the run has a summary all the same
         let counted = self.relays.counted();
         self.relays.near.stop();
@@ -333,6 +343,20 @@ impl Stage {
             names_asked: self.names.asked(),
             alerts_told: self.alerts.told(),
         })
+    }
+
+    /// What relays keep of their clients once these are gone, each in a sentence.
+    fn left_open(&self) -> Vec<String> {
+        let end = Instant::now() + GONE;
+        loop {
+            let of = |(watch, before): (&Watch, &u64)| watch.left_open(*before);
+            let left: Vec<String> =
+                self.watches.iter().zip(&self.descriptors).filter_map(of).collect();
+            if left.is_empty() || Instant::now() >= end {
+                return left;
+            }
+            thread::sleep(SECOND);
+        }
     }
 
     fn balances(&self, usage: &[(String, u64, u64)]) -> Vec<Balance> {
