@@ -20,16 +20,22 @@ const MARK: [u8; 8] = *b"ekidsoak";
 const PIECE: usize = 64 << 10;
 /// Sizes of streams are drawn between these powers of two, each power as often as the others.
 const SIZES: (u64, u64) = (10, 23);
+/// One stream of so many is empty, and one client of so many leaves before the end.
+const SOME: u64 = 16;
 /// No stream is longer.
 pub(crate) const LARGEST: u64 = 1 << SIZES.1;
 
 /// Why a transfer did not end whole.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The stream ended or stalled.
+    /// The stream broke or stalled.
     Ended(String),
+    /// The stream ended early, as one does that is whole.
+    Finished(String),
     /// A byte is not the one that was sent.
     Wrong(String),
+    /// The client left, as its order says.
+    Left,
 }
 
 impl From<io::Error> for Failure {
@@ -53,6 +59,9 @@ impl Order {
     /// The next of a client.
     pub(crate) fn draw(rng: &mut Rng, rate: u64) -> Self {
         let mut size = || {
+            if rng.below(SOME) == 0 {
+                return 0;
+            }
             let power = SIZES.0 + rng.below(SIZES.1 - SIZES.0);
             (1 << power) + rng.below(1 << power)
         };
@@ -90,6 +99,13 @@ impl Order {
     /// Some clients end their direction when all is sent, others when all has come.
     const fn half_closes(&self) -> bool {
         self.seed & 1 == 0
+    }
+
+    /// After how many bytes the client leaves, if it does. Bytes that it does not read make that a reset. None leaves
+    /// within TLS: how much of the records had been on their way to it could not be told.
+    fn leaves_after(&self, door: Door) -> Option<u64> {
+        let leaves = (self.seed >> 8) % SOME == 1 && self.down > 0;
+        (leaves && !matches!(door, Door::Tls | Door::Http2)).then(|| (self.seed >> 16) % self.down)
     }
 }
 
@@ -157,7 +173,7 @@ async fn receive(
         let most = (length - came).min(PIECE as u64) as usize;
         let n = patiently("receiving", from.read(&mut buffer[..most])).await?;
         if n == 0 {
-            return Err(Failure::Ended(format!("ended after {came} of {length} bytes")));
+            return Err(Failure::Finished(format!("ended after {came} of {length} bytes")));
         }
         opened();
         let wrong = |at| Failure::Wrong(format!("byte {at} of {length}"));
@@ -166,6 +182,33 @@ async fn receive(
         came += n as u64;
     }
     Ok(())
+}
+
+/// Reads all that this buffer takes.
+async fn exactly(
+    what: &str,
+    from: &mut (impl AsyncRead + Unpin),
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
+    let (mut came, length) = (0, buffer.len());
+    while came < length {
+        match patiently(what, from.read(&mut buffer[came..])).await? {
+            0 => {
+                let why = format!("{what}: ended after {came} of {length} bytes");
+                return Err(Failure::Finished(why));
+            }
+            n => came += n,
+        }
+    }
+    Ok(())
+}
+
+/// Reads the end of a stream.
+async fn end(from: &mut (impl AsyncRead + Unpin)) -> Result<(), Failure> {
+    match patiently("the end", from.read(&mut [0])).await? {
+        0 => Ok(()),
+        _ => Err(Failure::Wrong("bytes after the end".to_owned())),
+    }
 }
 
 /// The client's end. `opened` is called when bytes of the server come.
@@ -185,10 +228,15 @@ pub(crate) async fn client(
         }
         Ok(())
     };
-    let down = receive(&mut from, order.downwards(), order.down, ledger.down(door), &mut opened);
+    let leaves = order.leaves_after(door);
+    let down = async {
+        let length = leaves.unwrap_or(order.down);
+        receive(&mut from, order.downwards(), length, ledger.down(door), &mut opened).await?;
+        leaves.map_or(Ok(()), |_| Err(Failure::Left))
+    };
     tokio::try_join!(up, down)?;
     let mut count = [0; 8];
-    patiently("the server's count", from.read_exact(&mut count)).await?;
+    exactly("the server's count", &mut from, &mut count).await?;
     let count = u64::from_be_bytes(count);
     if count != order.up {
         return Err(Failure::Wrong(format!("the server counted {count} of {} bytes", order.up)));
@@ -196,13 +244,10 @@ pub(crate) async fn client(
     if !order.half_closes() {
         patiently("ending", to.shutdown()).await?;
     }
-    match patiently("the end", from.read(&mut [0])).await? {
-        0 => Ok(()),
-        _ => Err(Failure::Wrong("bytes after the end".to_owned())),
-    }
+    end(&mut from).await
 }
 
-/// The server's end.
+/// The server's end. Where its client ends early, it waits for that end before it says how much came.
 pub(crate) async fn server(
     stream: impl AsyncRead + AsyncWrite,
     ledger: &Ledger,
@@ -212,23 +257,33 @@ pub(crate) async fn server(
     let mut order = [0; ORDER];
     patiently("an order", from.read_exact(&mut order)).await?;
     let order = Order::decode(&order).ok_or(Failure::Wrong("an order".to_owned()))?;
+    let live = ledger.live(order.seed);
+    let moved = || live.iter().for_each(|live| live.on_moved());
+    moved();
     tokio::try_join!(
-        receive(&mut from, order.upwards(), order.up, ledger.up(door), || {}),
+        receive(&mut from, order.upwards(), order.up, ledger.up(door), moved),
         send(&mut to, order.downwards(), order.down, &order),
     )?;
+    if order.half_closes() {
+        end(&mut from).await?;
+    }
     patiently("the count", to.write_all(&order.up.to_be_bytes())).await?;
     patiently("ending", to.shutdown()).await?;
-    match patiently("the end", from.read(&mut [0])).await? {
-        0 => Ok(()),
-        _ => Err(Failure::Wrong("bytes after the end".to_owned())),
+    if !order.half_closes() {
+        end(&mut from).await?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ledger::{Counted, Towards};
+    use std::future::poll_fn;
+    use std::pin::{Pin, pin};
     use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use tokio::io::ReadBuf;
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -245,6 +300,13 @@ mod tests {
 
     /// A client and a server with `between` on the way down.
     async fn exchange(between: impl Fn(u64, &mut [u8])) -> (Arc<Ledger>, Result<(), Failure>) {
+        exchange_of(order(), between).await
+    }
+
+    async fn exchange_of(
+        order: Order,
+        between: impl Fn(u64, &mut [u8]),
+    ) -> (Arc<Ledger>, Result<(), Failure>) {
         let ledger = Ledger::new(std::time::Instant::now(), HOUR);
         let (near, mut middle) = tokio::io::duplex(4_096);
         let (mut inner, far) = tokio::io::duplex(4_096);
@@ -268,7 +330,7 @@ mod tests {
             };
             tokio::join!(up, down);
         };
-        let (order, serve) = (order(), server(far, &ledger, Door::Connect));
+        let serve = server(far, &ledger, Door::Connect);
         let both = async {
             tokio::join!(client(near, &order, &ledger, Door::Connect, || {}), serve, pump).0
         };
@@ -282,6 +344,51 @@ mod tests {
         assert!(result.is_ok(), "{result:?}");
         assert_eq!(ledger.up(Door::Connect).read(), (70_000 + ORDER as u64, 70_000));
         assert_eq!(ledger.down(Door::Connect).read(), (100_000 + 8, 100_000));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_has_compared_what_it_read() {
+        let order = Order { seed: 1 << 8 | 50_000 << 16, ..order() };
+        assert_eq!(order.leaves_after(Door::Tls), None);
+        assert_eq!(order.leaves_after(Door::Connect), Some(50_000));
+        let (ledger, result) = exchange_of(order, |_, _| {}).await;
+        assert!(matches!(result, Err(Failure::Left)), "{result:?}");
+        assert_eq!(ledger.down(Door::Connect).read().1, 50_000);
+    }
+
+    #[tokio::test]
+    async fn a_server_waits_for_the_end_of_a_client_that_ends_early() {
+        let (mut near, far) = tokio::io::duplex(4_096);
+        let ledger = Ledger::new(std::time::Instant::now(), HOUR);
+        let order = Order { up: 0, down: 0, ..order() };
+        assert!(order.half_closes());
+        let mut served = pin!(server(far, &ledger, Door::Connect));
+        near.write_all(&order.encode()).await.unwrap();
+        // it has all but the end
+        assert!(poll_fn(|cx| Poll::Ready(served.as_mut().poll(cx).is_pending())).await);
+        let mut count = [0; 8];
+        let mut buffer = ReadBuf::new(&mut count);
+        let said =
+            Pin::new(&mut near).poll_read(&mut Context::from_waker(Waker::noop()), &mut buffer);
+        assert!(said.is_pending(), "{said:?}");
+        near.shutdown().await.unwrap();
+        assert!(served.await.is_ok());
+        near.read_exact(&mut count).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn bytes_at_the_server_open_a_transfer_and_move_it() {
+        let (ledger, order) = (Ledger::new(std::time::Instant::now(), HOUR), order());
+        let live = ledger.begin("direct.test");
+        ledger.expect(order.seed, &live);
+        assert!(!live.opened());
+        let (mut near, far) = tokio::io::duplex(4_096);
+        near.write_all(&order.encode()).await.unwrap();
+        drop(near);
+        let served = server(far, &ledger, Door::Connect).await;
+        assert!(served.is_err() && live.opened() && live.moved() >= live.from);
+        drop(live);
+        assert!(ledger.live(order.seed).is_none());
     }
 
     #[tokio::test]

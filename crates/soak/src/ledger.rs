@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -99,12 +99,14 @@ pub(crate) struct Transfers {
     pub(crate) whole: u64,
     /// That did not; of datagrams, those without an answer in time.
     pub(crate) broken: u64,
+    /// That their client left before the end.
+    pub(crate) left: u64,
     /// Bytes compared, both directions.
     pub(crate) bytes: u64,
 }
 
-/// The datagrams of one association.
-#[derive(Debug, Clone, Copy)]
+/// The datagrams of one association, or some questions for names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Datagrams {
     pub(crate) door: Door,
     pub(crate) leg: Leg,
@@ -112,7 +114,60 @@ pub(crate) struct Datagrams {
     pub(crate) from: Duration,
     pub(crate) to: Duration,
     pub(crate) sent: u64,
+    /// Those without an answer; of questions, those that were asked again.
     pub(crate) unanswered: u64,
+    /// Those without an answer that were sent after one with an answer; all, where none had one.
+    pub(crate) lost: u64,
+    /// Answers beyond the first to the same one.
+    pub(crate) duplicates: u64,
+}
+
+impl Datagrams {
+    /// None yet.
+    pub(crate) const fn none(door: Door, leg: Leg) -> Self {
+        let (from, to) = (Duration::ZERO, Duration::ZERO);
+        Self { door, leg, from, to, sent: 0, unanswered: 0, lost: 0, duplicates: 0 }
+    }
+
+    /// What an association lost, in a sentence.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { from, sent, lost, .. } = self;
+        let (door, leg) = (self.door.name(), self.leg.name());
+        format!(
+            "without a fault, {door} over the {leg} leg lost {lost} of {sent} datagrams from {from:.1?} on"
+        )
+    }
+}
+
+/// A transfer that lives, as both its ends see it.
+#[derive(Debug)]
+pub(crate) struct Live {
+    begun: Instant,
+    /// When its client began it, since the beginning of the traffic.
+    pub(crate) from: Duration,
+    /// The domain of its server's name, which says its way.
+    pub(crate) domain: String,
+    /// When bytes of it came last, at either end, in nanoseconds since the beginning of the traffic.
+    moved: AtomicU64,
+    opened: AtomicBool,
+}
+
+impl Live {
+    /// Bytes came at one of its ends, so it is open.
+    pub(crate) fn on_moved(&self) {
+        self.moved.fetch_max(self.begun.elapsed().as_nanos() as u64, Relaxed);
+        self.opened.store(true, Relaxed);
+    }
+
+    /// Whether anything has come from one end to the other.
+    pub(crate) fn opened(&self) -> bool {
+        self.opened.load(Relaxed)
+    }
+
+    /// When bytes of it came last; its beginning, where none did.
+    pub(crate) fn moved(&self) -> Duration {
+        Duration::from_nanos(self.moved.load(Relaxed))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +175,7 @@ struct Entries {
     transfers: BTreeMap<(Door, Leg), Transfers>,
     breaks: Vec<Break>,
     datagrams: Vec<Datagrams>,
+    questions: Vec<Datagrams>,
     wrong: Vec<String>,
 }
 
@@ -131,13 +187,21 @@ pub(crate) struct Ledger {
     up: Vec<Side>,
     down: Vec<Side>,
     entries: Mutex<Entries>,
+    /// Transfers that live, by the seeds of their orders, for their servers.
+    living: Mutex<BTreeMap<u64, Weak<Live>>>,
 }
 
 impl Ledger {
     /// An empty one; time counts from `begun`, for so long.
     pub(crate) fn new(begun: Instant, lasts: Duration) -> Arc<Self> {
         let sides = || DOORS.map(|_| Side::new(begun, lasts)).into();
-        Arc::new(Self { begun, up: sides(), down: sides(), entries: Mutex::default() })
+        Arc::new(Self {
+            begun,
+            up: sides(),
+            down: sides(),
+            entries: Mutex::default(),
+            living: Mutex::default(),
+        })
     }
 
     /// Time since the traffic began.
@@ -159,6 +223,34 @@ impl Ledger {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A client begins a transfer with a server whose name ends so.
+    pub(crate) fn begin(&self, domain: &str) -> Arc<Live> {
+        let from = self.now();
+        Arc::new(Live {
+            begun: self.begun,
+            from,
+            domain: domain.to_owned(),
+            moved: AtomicU64::new(from.as_nanos() as u64),
+            opened: AtomicBool::new(false),
+        })
+    }
+
+    fn living(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Live>>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server of an order of this seed finds its transfer from now on.
+    pub(crate) fn expect(&self, seed: u64, live: &Arc<Live>) {
+        let mut living = self.living();
+        living.retain(|_, other| other.strong_count() > 0);
+        living.insert(seed, Arc::downgrade(live));
+    }
+
+    /// The transfer of an order of this seed, if its client still is there.
+    pub(crate) fn live(&self, seed: u64) -> Option<Arc<Live>> {
+        self.living().get(&seed)?.upgrade()
+    }
+
     /// A transfer ended whole.
     pub(crate) fn on_whole(&self, door: Door, leg: Leg, bytes: u64) {
         let mut entries = self.entries();
@@ -167,7 +259,12 @@ impl Ledger {
         transfers.bytes += bytes;
     }
 
-    /// A transfer that a client began at `from` broke now.
+    /// A client left a transfer before its end, as its order said.
+    pub(crate) fn on_left(&self, door: Door, leg: Leg) {
+        self.entries().transfers.entry((door, leg)).or_default().left += 1;
+    }
+
+    /// A transfer broke now.
     pub(crate) fn on_break(&self, broken: Break) {
         let mut entries = self.entries();
         entries.transfers.entry((broken.door, broken.leg)).or_default().broken += 1;
@@ -180,6 +277,11 @@ impl Ledger {
         let Datagrams { door, leg, unanswered, .. } = datagrams;
         entries.transfers.entry((door, leg)).or_default().broken += unanswered;
         entries.datagrams.push(datagrams);
+    }
+
+    /// Some questions for names have answers, or were given up.
+    pub(crate) fn on_questions(&self, questions: Datagrams) {
+        self.entries().questions.push(questions);
     }
 
     /// Somebody received bytes that were not sent.
@@ -209,6 +311,11 @@ impl Ledger {
     /// Every association that is over.
     pub(crate) fn datagrams(&self) -> Vec<Datagrams> {
         self.entries().datagrams.clone()
+    }
+
+    /// All questions for names.
+    pub(crate) fn questions(&self) -> Vec<Datagrams> {
+        self.entries().questions.clone()
     }
 
     /// Wrong bytes, each with its place.

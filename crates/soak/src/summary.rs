@@ -15,6 +15,9 @@ use std::time::Duration;
 const STOOD_STILL: f64 = 10.0;
 /// Of so many datagrams without a fault, one may have no answer: the first ones, while their name is asked for.
 const LOST: u64 = 50;
+/// Of so many questions for names without a fault, one may be asked again, and some in a moment without a processor.
+const ASKED_AGAIN: u64 = 200;
+const SOME: u64 = 4;
 /// Breaks that are printed one by one at most.
 const SHOWN: usize = 12;
 
@@ -46,6 +49,8 @@ pub(crate) struct Summary {
     pub(crate) broken_by_fault: BTreeMap<&'static str, usize>,
     /// The first of those breaks, with the kind.
     pub(crate) explained: Vec<(Kind, Break)>,
+    /// How many there were of each kind of them.
+    pub(crate) alike: Vec<Alike>,
     /// Breaks that none explains, and the faults as they were.
     pub(crate) unexplained: Vec<Break>,
     pub(crate) windows: Vec<Window>,
@@ -53,6 +58,10 @@ pub(crate) struct Summary {
     pub(crate) kills: Vec<Kill>,
     /// Datagrams of associations that met no fault: door, leg, sent, without an answer.
     pub(crate) datagrams: Vec<(Door, Leg, u64, u64)>,
+    /// The same of questions for names: asked, and asked again.
+    pub(crate) questions: Vec<(Door, Leg, u64, u64)>,
+    /// Further answers to datagrams that had one.
+    pub(crate) duplicates: u64,
     pub(crate) growth: Vec<Growth>,
     /// How late looks came that were due once a second, at most and in all: a sign of a busy machine.
     pub(crate) late_seconds: [f64; 2],
@@ -69,6 +78,33 @@ pub(crate) struct Row {
     pub(crate) leg: Leg,
     #[serde(flatten)]
     pub(crate) transfers: Transfers,
+}
+
+/// Breaks that one kind of fault explains, of transfers over one leg that were open or not, with words that begin so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Alike {
+    pub(crate) kind: Kind,
+    pub(crate) leg: Leg,
+    pub(crate) opened: bool,
+    pub(crate) why: String,
+    pub(crate) times: u64,
+}
+
+/// Counts them.
+pub(crate) fn alike(explained: &[(Kind, Break)]) -> Vec<Alike> {
+    let mut counts = BTreeMap::<_, u64>::new();
+    for (kind, broken) in explained {
+        let why = broken.why.split(' ').next().unwrap_or_default();
+        *counts.entry((*kind, broken.leg, broken.opened, why)).or_default() += 1;
+    }
+    let alike = |((kind, leg, opened, why), times): ((Kind, Leg, bool, &str), u64)| Alike {
+        kind,
+        leg,
+        opened,
+        why: why.to_owned(),
+        times,
+    };
+    counts.into_iter().map(alike).collect()
 }
 
 impl Summary {
@@ -97,6 +133,16 @@ impl Summary {
                     "{lost} of {sent} datagrams of {door} over the {leg} leg had no answer, without a fault"
                 ));
             }
+        }
+        for (_, _, asked, again) in &self.questions {
+            if *again > SOME + asked / ASKED_AGAIN {
+                failures.push(format!(
+                    "{again} of {asked} questions for names were asked again, without a fault"
+                ));
+            }
+        }
+        if self.duplicates > 0 {
+            failures.push(format!("{} datagrams had a further answer", self.duplicates));
         }
         for balance in self.accounts.iter().filter(|balance| !balance.holds()) {
             failures.push(format!(
@@ -147,12 +193,14 @@ impl Summary {
             self.bytes as f64 / 1e9,
             self.mbit_per_second
         )?;
-        writeln!(out, "\n{:<14}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
+        let heads = ["DOOR", "LEG", "WHOLE", "BROKEN", "LEFT", "MB"];
+        let [door, leg, whole, broken, left, mb] = heads;
+        writeln!(out, "\n{door:<14}{leg:<8}{whole:>10}{broken:>9}{left:>9}{mb:>12}")?;
         for Row { door, leg, transfers } in &self.transfers {
-            let Transfers { whole, broken, bytes } = transfers;
+            let Transfers { whole, broken, left, bytes } = transfers;
             let mb = *bytes as f64 / 1e6;
             let (door, leg) = (door.name(), leg.name());
-            writeln!(out, "{door:<14}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
+            writeln!(out, "{door:<14}{leg:<8}{whole:>10}{broken:>9}{left:>9}{mb:>12.1}")?;
         }
         writeln!(out, "\n{:<22}{:>7}{:>8}", "FAULT", "TIMES", "BROKE")?;
         for (kind, times) in &self.faults {
@@ -176,6 +224,9 @@ impl Summary {
         for (door, leg, sent, lost) in &self.datagrams {
             let (door, leg) = (door.name(), leg.name());
             writeln!(out, "without a fault: {lost} of {sent} datagrams lost by {door}, {leg}")?;
+        }
+        for (_, _, asked, again) in &self.questions {
+            writeln!(out, "without a fault: {again} of {asked} questions for names asked again")?;
         }
         if let Some(worst) = self.kills.iter().max_by_key(|kill| kill.lost) {
             let Kill { at, moved, lost, between_looks } = worst;
@@ -210,13 +261,13 @@ impl Summary {
             writeln!(out, "wrong: {wrong}")?;
         }
         for broken in self.unexplained.iter().take(SHOWN) {
-            let Break { door, leg, from, to, opened, why } = broken;
+            let Break { door, domain, from, to, moved, opened, clean, why, .. } = broken;
             let state = if *opened { "open" } else { "opening" };
+            let end = if *clean { "ended" } else { "broken" };
             writeln!(
                 out,
-                "unexplained: {} {} {from:.1?} to {to:.1?}, {state}: {why}",
-                door.name(),
-                leg.name()
+                "unexplained: {} {domain} {from:.1?} to {to:.1?}, moved until {moved:.1?}, {state}, {end}: {why}",
+                door.name()
             )?;
         }
         match self.holds {
@@ -224,5 +275,30 @@ impl Summary {
             false => writeln!(out, "\nDid not hold: {}.", self.failures.join("; "))?,
         }
         writeln!(out, "Again: {}", self.command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explained_breaks_are_counted_by_what_they_have_in_common() {
+        let broken = |leg, opened, why: &str| {
+            let (from, to, moved) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+            let (domain, why, door) = (String::new(), why.to_owned(), Door::Connect);
+            let broken = Break { door, leg, domain, from, to, moved, opened, clean: false, why };
+            (Kind::KillNear, broken)
+        };
+        let all = [
+            broken(Leg::Direct, true, "ended after 1 of 2 bytes"),
+            broken(Leg::Direct, true, "ended after 2 of 3 bytes"),
+            broken(Leg::Direct, false, "CONNECT: reset"),
+            broken(Leg::Tunnel, true, "ended after 2 of 3 bytes"),
+        ];
+        let counts = alike(&all);
+        let times: Vec<(bool, &str, u64)> =
+            counts.iter().map(|row| (row.opened, &row.why[..], row.times)).collect();
+        assert_eq!(times, [(false, "CONNECT:", 1), (true, "ended", 2), (true, "ended", 1)]);
     }
 }

@@ -20,6 +20,8 @@ const DESCRIPTORS: f64 = 32.0;
 /// Descriptors that a relay may keep once all its clients have gone, beside those that it had before the first one: idle
 /// pipes, of two each, and as many others as above. Pooled connections go after some seconds.
 const KEPT: u64 = DESCRIPTORS as u64 + 2 * IDLE_KEPT as u64;
+/// A look that comes so late shows that the machine stood still.
+const STOOD: Duration = Duration::from_millis(250);
 /// Looks between two at what is in use, for which the relay is asked. It looks as often itself.
 const IN_USE_LOOKS: u64 = 10;
 /// A fit over less than this shows how the load came and went, and is not judged.
@@ -49,18 +51,23 @@ pub(crate) struct Watch {
 }
 
 /// How late a look came that was due once a second: so long this program had no processor.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Lateness {
     last: Duration,
     pub(crate) most: Duration,
     /// All of it.
     pub(crate) sum: Duration,
+    /// Times in which the machine stood still.
+    pub(crate) stood: Vec<(Duration, Duration)>,
 }
 
 impl Lateness {
     /// A look, a second after the last one began.
     pub(crate) fn on_look(&mut self, now: Duration) {
         let late = now.saturating_sub(self.last + Duration::from_secs(1));
+        if late > STOOD {
+            self.stood.push((self.last, now));
+        }
         (self.last, self.most, self.sum) = (now, self.most.max(late), self.sum + late);
     }
 }
@@ -171,5 +178,15 @@ mod tests {
     fn a_relay_keeps_pipes_and_little_more() {
         assert!(!is_too_many(40 + 32 + 64, 40));
         assert!(is_too_many(40 + 32 + 65, 40));
+    }
+
+    #[test]
+    fn late_looks_show_when_the_machine_stood_still() {
+        let mut lateness = Lateness::default();
+        for now in [1_000, 2_200, 3_500, 4_500] {
+            lateness.on_look(Duration::from_millis(now));
+        }
+        let [from, to] = [2_200, 3_500].map(Duration::from_millis);
+        assert_eq!(lateness.stood, [(from, to)]);
     }
 }

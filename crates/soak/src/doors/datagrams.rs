@@ -1,19 +1,18 @@
 //! Datagrams by UDP ASSOCIATE and over HTTP: associations of some seconds, whose datagrams come back.
 
 use super::capsules::Capsules;
-use super::{Clients, Opened, book, raw, target};
+use super::{Clients, book, domain, raw, target};
 use crate::exchange::Failure;
 use crate::laws::{Door, Leg};
-use crate::ledger::{Counted, Datagrams};
+use crate::ledger::{Counted, Datagrams, Live};
 use crate::origin::{Service, compared, datagram};
 use ekiden_model::rng::Rng;
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::{Instant, interval_at, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 /// Between two datagrams of an association.
 const GAP: Duration = Duration::from_millis(10);
@@ -24,38 +23,65 @@ const LINGER: Duration = Duration::from_secs(2);
 
 pub(super) async fn associations(clients: &Clients, door: Door, leg: Leg, mut rng: Rng) {
     while !clients.is_over() {
-        let (from, opened) = (clients.ledger.now(), Opened::default());
-        if let Err(failure) = associate(clients, (door, leg), &mut rng, &opened).await {
-            book(clients, (door, leg), from, 0, opened.get(), Err(failure)).await;
+        let to = target(&mut rng, leg, Service::Datagrams, door);
+        let live = clients.ledger.begin(domain(&to.0));
+        if let Err(failure) = associate(clients, (door, leg), &to, &mut rng, &live).await {
+            book(clients, (door, leg), &live, 0, Err(failure)).await;
         }
     }
 }
 
-/// One association. Over HTTP it is open once a datagram has come: a far relay refuses after the first one.
+/// One association. It is open once a datagram has come: until then it waits for a name, and over HTTP a far relay may
+/// refuse it.
 async fn associate(
     clients: &Clients,
     (door, leg): (Door, Leg),
+    to: &(String, u16),
     rng: &mut Rng,
-    opened: &Opened,
+    live: &Live,
 ) -> Result<(), Failure> {
-    let to = target(rng, leg, Service::Datagrams, door);
     let seed = rng.next_u64();
     let way = match door {
-        Door::UdpOverHttp => Way::Http(Capsules::open(clients, door, &to, seed & 1 == 0).await?),
-        _ => {
-            opened.set();
-            Way::Socks(SocksUdp::open(clients, door, &to).await?)
-        }
+        Door::UdpOverHttp => Way::Http(Capsules::open(clients, door, to, seed & 1 == 0).await?),
+        _ => Way::Socks(SocksUdp::open(clients, door, to).await?),
     };
-    let unanswered = BTreeSet::new();
-    let sent = 0;
-    let mut association = Association { clients, door, leg, way, opened, seed, sent, unanswered };
+    let mut association = Association { clients, door, leg, way, live, seed, sent: Vec::new() };
     let (lasts, from) = (Duration::from_secs(2 + rng.below(15)), clients.ledger.now());
     let result = association.run(lasts, rng).await;
-    let Association { sent, unanswered, .. } = association;
-    let (to, unanswered) = (clients.ledger.now(), unanswered.len() as u64);
-    clients.ledger.on_datagrams(Datagrams { door, leg, from, to, sent, unanswered });
+    let (to, sent) = (clients.ledger.now(), &association.sent);
+    clients.ledger.on_datagrams(tally(sent, Datagrams { from, to, ..Datagrams::none(door, leg) }));
     result
+}
+
+/// A datagram of an association; its number is its place.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    length: usize,
+    answers: u64,
+}
+
+/// Notes the answer to a datagram of this number; whether it is the first one. Errors: what is wrong with it.
+fn note(sent: &mut [Sent], number: u64, length: usize) -> Result<bool, String> {
+    let sent = usize::try_from(number).ok().and_then(|number| sent.get_mut(number));
+    let sent = sent.ok_or_else(|| format!("an answer to number {number}, which was not sent,"))?;
+    if sent.length != length {
+        return Err(format!("an answer to a datagram of {} bytes", sent.length));
+    }
+    sent.answers += 1;
+    Ok(sent.answers == 1)
+}
+
+/// The sums of an association. No network here and no relay repeats a datagram, so each further answer is the relay's.
+fn tally(all: &[Sent], datagrams: Datagrams) -> Datagrams {
+    let is_lost = |sent: &&Sent| sent.answers == 0;
+    let first = all.iter().position(|sent| sent.answers > 0).unwrap_or(0);
+    Datagrams {
+        sent: all.len() as u64,
+        unanswered: all.iter().filter(is_lost).count() as u64,
+        lost: all.iter().skip(first).filter(is_lost).count() as u64,
+        duplicates: all.iter().map(|sent| sent.answers.saturating_sub(1)).sum(),
+        ..datagrams
+    }
 }
 
 /// How datagrams come to the relay and from it.
@@ -129,37 +155,35 @@ struct Association<'a> {
     door: Door,
     leg: Leg,
     way: Way,
-    opened: &'a Opened,
+    live: &'a Live,
     seed: u64,
-    sent: u64,
-    unanswered: BTreeSet<u64>,
+    sent: Vec<Sent>,
 }
 
 impl Association<'_> {
     async fn run(&mut self, lasts: Duration, rng: &mut Rng) -> Result<(), Failure> {
         let begun = Instant::now();
-        let (mut ticks, mut number) = (interval_at(begun, GAP), 0);
+        let mut ticks = interval_at(begun, GAP);
+        // a client that stood still does not send the rest in a burst, which buffers would not hold
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             let sends = begun.elapsed() < lasts && !self.clients.is_over();
             tokio::select! {
-                _ = ticks.tick(), if sends => {
-                    self.send(number, rng).await?;
-                    number += 1;
-                }
+                _ = ticks.tick(), if sends => self.send(rng).await?,
                 came = receive(&mut self.way) => self.on_received(&came?)?,
                 () = sleep_until(begun + lasts + LINGER), if !sends => return Ok(()),
             }
         }
     }
 
-    async fn send(&mut self, number: u64, rng: &mut Rng) -> Result<(), Failure> {
+    async fn send(&mut self, rng: &mut Rng) -> Result<(), Failure> {
+        let number = self.sent.len() as u64;
         let bytes = datagram(self.seed, number, rng.below(LARGEST) as usize, false);
         match &mut self.way {
             Way::Socks(socks) => socks.send(&bytes, self.clients, self.door).await?,
             Way::Http(capsules) => capsules.send(&bytes).await?,
         }
-        self.sent += 1;
-        self.unanswered.insert(number);
+        self.sent.push(Sent { length: bytes.len(), answers: 0 });
         Ok(())
     }
 
@@ -169,11 +193,10 @@ impl Association<'_> {
         if seed != self.seed {
             return Err(wrong("a datagram of another association"));
         }
-        self.opened.set();
+        self.live.on_moved();
         let ledger = &self.clients.ledger;
-        // a network may duplicate them, and each copy is counted
         ledger.down(self.door).on_compared(bytes.len() as u64);
-        if self.unanswered.remove(&number) {
+        if note(&mut self.sent, number, bytes.len()).map_err(|what| wrong(&what))? {
             ledger.on_whole(self.door, self.leg, bytes.len() as u64);
         }
         Ok(())
@@ -197,6 +220,28 @@ fn ended(error: io::Error) -> Failure {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
+
+    #[test]
+    fn cut_answers_and_those_to_nothing_are_wrong() {
+        let mut sent = vec![Sent { length: 100, answers: 0 }; 2];
+        assert_eq!(note(&mut sent, 1, 100), Ok(true));
+        assert_eq!(note(&mut sent, 1, 100), Ok(false));
+        assert!(note(&mut sent, 0, 99).is_err());
+        assert!(note(&mut sent, 2, 100).is_err());
+    }
+
+    #[test]
+    fn losses_count_from_the_first_answer_on_and_further_answers_as_duplicates() {
+        let sums = |answers: &[u64]| {
+            let sent = |answers: &u64| Sent { length: 16, answers: *answers };
+            let all: Vec<Sent> = answers.iter().map(sent).collect();
+            let sums = tally(&all, Datagrams::none(Door::Datagrams, Leg::Direct));
+            (sums.sent, sums.unanswered, sums.lost, sums.duplicates)
+        };
+        assert_eq!(sums(&[]), (0, 0, 0, 0));
+        assert_eq!(sums(&[0, 0, 1, 0, 3]), (5, 3, 1, 2));
+        assert_eq!(sums(&[0, 0]), (2, 2, 2, 0));
+    }
 
     #[test]
     fn payloads_stand_behind_addresses_of_every_kind() {

@@ -1,6 +1,6 @@
 //! Requests in absolute form: exchanges with bodies both ways, and objects that caches may keep.
 
-use super::{Clients, Opened, book, credentials, name, volume};
+use super::{Clients, book, credentials, domain, name, volume};
 use crate::exchange::{Failure, Order, patiently};
 use crate::laws::{Door, Leg};
 use crate::origin::{OBJECTS, PatternBody, Service, compare, object, path, port};
@@ -14,6 +14,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::time::{Duration, sleep, timeout};
 
 type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
@@ -125,15 +126,16 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
         }
         let order = Order::draw(&mut rng, clients.rate);
         let name = name(&mut rng, leg);
-        let (from, opened) = (clients.ledger.now(), Opened::default());
+        let live = clients.ledger.begin(domain(&name));
+        // its server knows first that it is open: it has the upload before the client has an answer
+        clients.ledger.expect(order.seed, &live);
         let transfer = async {
             let sized = order.seed & 1 == 0;
             let body = PatternBody::new(order.upwards(), order.up, order.rate, sized).boxed();
             let to = (&name[..], port(Service::Http, door));
             let response = kept.ask("POST", to, &path(&order), body).await?;
-            opened.set();
             let (pattern, side) = (order.downwards(), clients.ledger.down(door));
-            compare(response.into_body(), pattern, order.down, side, || {}).await
+            compare(response.into_body(), pattern, order.down, side, || live.on_moved()).await
         };
         // a stalled upload is no different from one that broke
         let result = stalled(&order, transfer).await;
@@ -144,7 +146,7 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
             clients.ledger.up(door).on_broken_chunks(order.up);
             clients.ledger.down(door).on_broken_chunks(order.down);
         }
-        book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
+        book(clients, (door, leg), &live, volume(&order), result).await;
     }
 }
 
@@ -171,8 +173,8 @@ pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
         // the same names again and again: the cache knows objects by them
         let name = format!("objects.{}", leg.domain(number));
         let (pattern, length) = object(number);
-        let (from, opened) = (clients.ledger.now(), Opened::default());
-        let from_cache = Opened::default();
+        let live = clients.ledger.begin(domain(&name));
+        let from_cache = AtomicBool::new(false);
         let transfer = async {
             let to = (&name[..], port(Service::Http, door));
             let path = format!("/object/{number}");
@@ -181,20 +183,20 @@ pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
             let said = response.headers().get("cache-status").and_then(|said| said.to_str().ok());
             // a copy that a server confirmed is the relay's, too
             if said.is_some_and(|said| said.contains("hit") || said.contains("=304")) {
-                from_cache.set();
+                from_cache.store(true, Relaxed);
             }
             let side = clients.ledger.down(door);
-            compare(response.into_body(), pattern, length, side, || opened.set()).await
+            compare(response.into_body(), pattern, length, side, || live.on_moved()).await
         };
         let result = transfer.await;
         // the relay has it already, and no server sends it; perhaps so where no head came
-        if from_cache.get() || result.is_err() && !opened.get() {
+        if from_cache.load(Relaxed) || result.is_err() && !live.opened() {
             clients.ledger.down(door).on_sent(HEAD + length);
         }
         if result.is_err() {
             kept.sender = None;
         }
-        book(clients, (door, leg), from, length, opened.get(), result).await;
+        book(clients, (door, leg), &live, length, result).await;
         sleep(Duration::from_secs(1) / OBJECTS_A_SECOND).await;
     }
 }

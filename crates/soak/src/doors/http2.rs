@@ -1,6 +1,6 @@
 //! Streams of CONNECT within HTTP/2 over TLS: some connections, each with transfers beside each other.
 
-use super::{Clients, Opened, book, credentials, target, volume};
+use super::{Clients, book, credentials, domain, target, volume};
 use crate::exchange::{Failure, Order, client, patiently};
 use crate::laws::{Door, Leg};
 use crate::origin::Service;
@@ -25,7 +25,7 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
     let door = Door::Http2;
     let mut connection = None;
     while !clients.is_over() {
-        let from = clients.ledger.now();
+        let live = clients.ledger.begin(leg.name());
         let sender = match connection.take() {
             Some((sender, left @ 1..)) => Ok((sender, left)),
             _ => open(clients, door).await.map(|sender| (sender, 1 + rng.below(ROUNDS))),
@@ -33,14 +33,14 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
         let (sender, left) = match sender {
             Ok(opened) => opened,
             Err(error) => {
-                book(clients, (door, leg), from, 0, false, Err(error.into())).await;
+                book(clients, (door, leg), &live, 0, Err(error.into())).await;
                 continue;
             }
         };
         let mut one = || {
             let order = Order::draw(&mut rng, clients.rate / STREAMS as u64);
-            let (name, port) = target(&mut rng, leg, Service::Exchange, door);
-            stream(clients, leg, sender.clone(), order, format!("{name}:{port}"))
+            let to = target(&mut rng, leg, Service::Exchange, door);
+            stream(clients, leg, sender.clone(), order, to)
         };
         let (first, second) = (one(), one());
         if tokio::join!(first, second) == (true, true) {
@@ -65,20 +65,22 @@ async fn stream(
     leg: Leg,
     sender: SendRequest<Bytes>,
     order: Order,
-    authority: String,
+    (name, port): (String, u16),
 ) -> bool {
     let door = Door::Http2;
-    let (from, opened) = (clients.ledger.now(), Opened::default());
+    let live = clients.ledger.begin(domain(&name));
+    clients.ledger.expect(order.seed, &live);
     let transfer = async {
         for side in [clients.ledger.up(door), clients.ledger.down(door)] {
             side.on_own(HEAD);
         }
-        let stream = patiently("CONNECT", connect(sender, door, authority)).await?;
-        client(stream, &order, &clients.ledger, door, || opened.set()).await
+        let connecting = connect(sender, door, format!("{name}:{port}"));
+        let stream = patiently("CONNECT", connecting).await?;
+        client(stream, &order, &clients.ledger, door, || live.on_moved()).await
     };
     let result: Result<(), Failure> = transfer.await;
     let whole = result.is_ok();
-    book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
+    book(clients, (door, leg), &live, volume(&order), result).await;
     whole
 }
 

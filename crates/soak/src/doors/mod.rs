@@ -9,7 +9,7 @@ mod raw;
 
 use crate::exchange::{Failure, Order};
 use crate::laws::{Break, DOORS, Door, LEGS, Leg};
-use crate::ledger::{Counted, Ledger, Towards};
+use crate::ledger::{Counted, Ledger, Live, Towards};
 use crate::origin::{Service, port};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,6 @@ use ekiden_model::rng::Rng;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -27,6 +26,8 @@ use tokio_rustls::TlsConnector;
 pub(crate) const PASSWORD: &str = "a password to soak with";
 /// Clients of each door and leg.
 pub(crate) const CLIENTS: u64 = 2;
+/// What a relay sends within TLS before a stream is open, and more: a certificate, tickets, settings and an answer.
+const HANDSHAKE: u64 = 4_096;
 /// A client whose transfer broke waits for so long.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -90,34 +91,26 @@ impl Clients {
         crate::exchange::patiently("TLS", connecting).await
     }
 
-    fn broke(&self, door: Door, leg: Leg, from: Duration, opened: bool, failure: Failure) {
+    fn broke(&self, door: Door, leg: Leg, live: &Live, failure: Failure) {
+        let opened = live.opened();
         if matches!(door, Door::Tls | Door::Http2 | Door::UdpOverHttp) {
-            self.ledger.down(door).on_broken_records();
+            let down = self.ledger.down(door);
+            // a window of records is on its way in open streams alone
+            if opened { down.on_broken_records() } else { down.on_own(HANDSHAKE) }
         }
-        let why = match failure {
-            Failure::Ended(why) => why,
+        let (why, clean) = match failure {
+            Failure::Ended(why) => (why, false),
+            Failure::Finished(why) => (why, true),
             Failure::Wrong(what) => {
                 let place = format!("{} over the {} leg", door.name(), leg.name());
                 self.ledger.on_wrong(format!("{place}: {what}"));
                 return;
             }
+            Failure::Left => return self.ledger.on_left(door, leg),
         };
-        let to = self.ledger.now();
-        self.ledger.on_break(Break { door, leg, from, to, opened, why });
-    }
-}
-
-/// Whether anything of the server's has come.
-#[derive(Debug, Default)]
-struct Opened(AtomicBool);
-
-impl Opened {
-    fn set(&self) {
-        self.0.store(true, Relaxed);
-    }
-
-    fn get(&self) -> bool {
-        self.0.load(Relaxed)
+        let (from, to, moved) = (live.from, self.ledger.now(), live.moved());
+        let domain = live.domain.clone();
+        self.ledger.on_break(Break { door, leg, domain, from, to, moved, opened, clean, why });
     }
 }
 
@@ -129,6 +122,11 @@ fn credentials(door: Door) -> String {
 /// A name of its own for each transfer, so that caches of names do not hide the name server.
 fn name(rng: &mut Rng, leg: Leg) -> String {
     format!("n{}.{}", rng.below(1_000_000), leg.domain(rng.next_u64()))
+}
+
+/// What stands behind the first label of a name.
+fn domain(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, domain)| domain)
 }
 
 /// A name and the port of an account's server.
@@ -166,19 +164,18 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
     }
 }
 
-/// Books what became of a transfer that began at `from`. A client whose transfer broke waits a little.
+/// Books what became of a transfer. A client whose transfer broke waits a little.
 async fn book(
     clients: &Clients,
     (door, leg): (Door, Leg),
-    from: Duration,
+    live: &Live,
     bytes: u64,
-    opened: bool,
     result: Result<(), Failure>,
 ) {
     match result {
         Ok(()) => clients.ledger.on_whole(door, leg, bytes),
         Err(failure) => {
-            clients.broke(door, leg, from, opened, failure);
+            clients.broke(door, leg, live, failure);
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -1,9 +1,9 @@
 //! Questions to the relay, by UDP, as a client of names asks them: again and again until there is an answer.
 
-use super::{Clients, book, name};
+use super::{Clients, book, domain, name};
 use crate::exchange::Failure;
 use crate::laws::{Door, Leg};
-use crate::ledger::Ledger;
+use crate::ledger::{Datagrams, Ledger};
 use ekiden_model::rng::Rng;
 use ekiden_testkit::names::question;
 use std::net::Ipv4Addr;
@@ -20,6 +20,8 @@ const A_SECOND: u32 = 20;
 const LARGEST: usize = 1_232;
 /// The largest reply to a client that shows no cookie (RFC 1035 section 2.3.4).
 const PLAIN: u64 = 512;
+/// Questions that are judged together, some seconds of a client's.
+const TOGETHER: u64 = 20;
 
 /// What a client asked and got for one name. The relay counts each question that it reads for the client's account, and
 /// at most one reply to each.
@@ -50,15 +52,28 @@ impl Tries {
 }
 
 pub(super) async fn questions(clients: &Clients, leg: Leg, mut rng: Rng) {
+    let ledger = &clients.ledger;
+    let mut questions = Datagrams::none(Door::Names, leg);
     while !clients.is_over() {
-        let (from, name) = (clients.ledger.now(), name(&mut rng, leg));
+        let name = name(&mut rng, leg);
+        let live = ledger.begin(domain(&name));
+        if questions.sent == 0 {
+            questions.from = live.from;
+        }
         let mut tries = Tries::default();
         let result = ask(clients, &name, rng.below(1 << 16) as u16, &mut tries).await;
-        tries.on_end(&clients.ledger);
-        let bytes = name.len() as u64;
-        book(clients, (Door::Names, leg), from, bytes, false, result).await;
+        tries.on_end(ledger);
+        questions.sent += 1;
+        questions.unanswered += u64::from(tries.asked > 1);
+        questions.to = ledger.now();
+        if questions.sent == TOGETHER {
+            ledger.on_questions(questions);
+            questions = Datagrams::none(Door::Names, leg);
+        }
+        book(clients, (Door::Names, leg), &live, name.len() as u64, result).await;
         sleep(Duration::from_secs(1) / A_SECOND).await;
     }
+    ledger.on_questions(questions);
 }
 
 /// Asks until an answer has come.

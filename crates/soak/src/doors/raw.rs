@@ -1,6 +1,6 @@
 //! CONNECT, SOCKS5, CONNECT within TLS, and forwarded ports: one connection a transfer.
 
-use super::{Clients, Opened, PASSWORD, book, credentials, target, volume};
+use super::{Clients, PASSWORD, book, credentials, domain, target, volume};
 use crate::exchange::{Failure, Order, client, patiently};
 use crate::laws::{Door, Leg};
 use crate::origin::Service;
@@ -17,10 +17,15 @@ pub(super) async fn exchanges(clients: &Clients, door: Door, leg: Leg, mut rng: 
     while !clients.is_over() {
         let order = Order::draw(&mut rng, clients.rate);
         let to = target(&mut rng, leg, Service::Exchange, door);
-        let (from, opened) = (clients.ledger.now(), Opened::default());
-        let opens = || opened.set();
-        let result = transfer(clients, (door, leg), &to, &order, opens).await;
-        book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
+        let live = clients.ledger.begin(match door {
+            // as the relay's configuration says
+            Door::PortForward => leg.domain(2),
+            _ => domain(&to.0),
+        });
+        clients.ledger.expect(order.seed, &live);
+        let moves = || live.on_moved();
+        let result = transfer(clients, (door, leg), &to, &order, moves).await;
+        book(clients, (door, leg), &live, volume(&order), result).await;
     }
 }
 
@@ -29,26 +34,26 @@ async fn transfer(
     (door, leg): (Door, Leg),
     to: &(String, u16),
     order: &Order,
-    opens: impl FnMut(),
+    moves: impl FnMut(),
 ) -> Result<(), Failure> {
     if door == Door::Tls {
         let mut stream = clients.secure(b"http/1.1", door).await?;
         connect(&mut stream, door, to).await?;
-        return client(stream, order, &clients.ledger, door, opens).await;
+        return client(stream, order, &clients.ledger, door, moves).await;
     }
     if door == Door::PortForward {
         let stream = clients.connect_by_proxy(forwarded_port(leg)).await?;
         let mut stream = clients.counted(stream, door);
         let header = proxy_header(order.seed & 2 == 0, clients.relay.port());
         patiently("the PROXY header", stream.write_all(&header)).await?;
-        return client(stream, order, &clients.ledger, door, opens).await;
+        return client(stream, order, &clients.ledger, door, moves).await;
     }
     let mut stream = clients.counted(clients.connect().await?, door);
     match door {
         Door::Socks => drop(socks(&mut stream, door, 1, to).await?),
         _ => connect(&mut stream, door, to).await?,
     }
-    client(stream, order, &clients.ledger, door, opens).await
+    client(stream, order, &clients.ledger, door, moves).await
 }
 
 /// The header of the PROXY protocol, in text or in bytes: from the client whose account it is, to anywhere.

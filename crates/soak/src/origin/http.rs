@@ -149,7 +149,9 @@ async fn answer(
     let path = request.uri().path().to_owned();
     if let Some(order) = order(&path) {
         let upwards = order.upwards();
-        let came = compare(request.into_body(), upwards, order.up, ledger.up(door), || {}).await;
+        let live = ledger.live(order.seed);
+        let moved = || live.iter().for_each(|live| live.on_moved());
+        let came = compare(request.into_body(), upwards, order.up, ledger.up(door), moved).await;
         if let Err(failure) = came {
             if let crate::exchange::Failure::Wrong(what) = &failure {
                 ledger.on_wrong(format!("{} at the server: {what}", door.name()));

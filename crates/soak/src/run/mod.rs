@@ -11,12 +11,12 @@ use crate::doors::{self, CLIENTS, Clients};
 use crate::exchange::LARGEST;
 use crate::faults::{Fault, draw, quiet_from};
 use crate::inject::{self, Happened};
-use crate::laws::{DOORS, Door, LEGS, explains, undisturbed};
-use crate::ledger::{Ledger, Side};
+use crate::laws::{DOORS, Door, LEGS, deaf, explains, undisturbed};
+use crate::ledger::{Datagrams, Ledger, Side};
 use crate::network;
 use crate::origin::{self, AlertReceiver, Names};
 use crate::relays::{PORT, Relays, STATE};
-use crate::summary::{Row, Summary};
+use crate::summary::{Row, Summary, alike};
 use crate::watch::{Lateness, Watch};
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::namespaces::sandbox::Sandbox;
@@ -264,6 +264,7 @@ impl Stage {
             failures.push("the near relay has connections of clients that are gone".to_owned());
         }
         failures.extend(self.left_open());
+        failures.extend(self.happened.slow());
         // a relay that ended by itself says nothing, and the run has a summary all the same
         let counted = self.relays.counted();
         self.relays.near.stop();
@@ -302,10 +303,14 @@ impl Stage {
         explained
             .iter()
             .for_each(|(kind, _)| *broken_by_fault.entry(kind.name()).or_default() += 1);
+        let alike = alike(&explained);
         explained.truncate(EXPLAINED);
         let mut faults = BTreeMap::new();
         windows.iter().for_each(|window| *faults.entry(window.kind.name()).or_default() += 1);
         let (bytes, quiet) = (self.ledger.compared(), quiet_from(length));
+        let datagrams = self.ledger.datagrams();
+        let deaf = deaf(&windows, &self.lateness.stood, &datagrams);
+        failures.extend(deaf.iter().map(Datagrams::in_words));
         let transfers = self.ledger.transfers().into_iter();
         Ok(Summary {
             holds: false,
@@ -332,11 +337,14 @@ impl Stage {
                 .collect(),
             broken_by_fault,
             explained,
+            alike,
             unexplained,
             at_least: arguments.at_least.map_or(0.0, |rate| rate.as_bits_per_second() as f64 / 1e6),
             accounts: self.balances(&usage),
             kills: kills.all,
-            datagrams: undisturbed(&windows, &self.ledger.datagrams()),
+            duplicates: datagrams.iter().map(|one| one.duplicates).sum(),
+            datagrams: undisturbed(&windows, &datagrams),
+            questions: undisturbed(&windows, &self.ledger.questions()),
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
             windows,
             late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
