@@ -3,46 +3,11 @@
 
 mod common;
 
-use common::{Postgres, account, prefix};
+use common::{LONG, Postgres, account, end, execute, knows, life, prefix, sync, wait_for};
 use ekiden_accounts::{
     AccountId, AccountSync, Credential, LoginVerdict, QuotaShare, Store, Total, hash,
 };
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(60);
-
-/// A sync that runs until the test ends.
-async fn sync(folder: &Path, address: Option<&str>) -> Arc<AccountSync> {
-    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-    let sync = Arc::new(AccountSync::open(folder, address, &name).await.unwrap());
-    let running = Arc::clone(&sync);
-    tokio::spawn(async move { running.run().await });
-    sync
-}
-
-async fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !happened() {
-        assert!(Instant::now() < until, "{what} does not happen");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-fn knows(sync: &AccountSync, address: &str) -> Option<AccountId> {
-    sync.directory().by_address(address.parse().unwrap()).map(|account| account.id)
-}
-
-/// What an operator does by hand.
-async fn execute(address: &str, statements: &[&'static str]) {
-    sqlx::any::install_default_drivers();
-    let pool = sqlx::AnyPool::connect(address).await.unwrap();
-    for statement in statements {
-        sqlx::query(*statement).execute(&pool).await.unwrap();
-    }
-    pool.close().await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_relay_sees_changes_in_the_database() {
@@ -143,20 +108,6 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
     let granted: u64 = relays.iter().map(|relay| relay.part(id).unwrap().may).sum();
     // and a slice ahead each
     assert!(granted <= quota + 3 * (quota / 64));
-}
-
-/// A sync in a folder, and what lets it run.
-async fn life(folder: &Path, address: &str) -> (Arc<AccountSync>, tokio::task::JoinHandle<()>) {
-    let sync = Arc::new(AccountSync::open(folder, Some(address), "r").await.unwrap());
-    let running = Arc::clone(&sync);
-    (sync, tokio::spawn(async move { running.run().await }))
-}
-
-/// Ends it as a stop of the relay does.
-async fn end((sync, task): (Arc<AccountSync>, tokio::task::JoinHandle<()>)) {
-    task.abort();
-    let _ = task.await;
-    sync.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

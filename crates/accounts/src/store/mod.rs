@@ -146,14 +146,13 @@ impl Store {
         let options = options.map_err(|error| StoreError::Address(error.to_string()))?;
         // statements hold nothing secret, and nobody reads thousands of them
         let options = options.disable_statement_logging();
+        let settings = if shared { sql::POSTGRESQL } else { sql::SQLITE };
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(PATIENCE)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
-                    if !shared {
-                        connection.execute(sql::SQLITE).await?;
-                    }
+                    connection.execute(settings).await?;
                     Ok(())
                 })
             })

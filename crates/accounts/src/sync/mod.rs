@@ -7,6 +7,7 @@
 
 mod disk;
 mod leases;
+mod pause;
 mod settle;
 mod unreadable;
 mod zones;
@@ -23,6 +24,7 @@ use disk::{Unwritten, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
+use pause::Pause;
 use settle::Batches;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -267,18 +269,29 @@ impl AccountSync {
         let mut tick = tokio::time::interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_settled = true;
+        let (mut settling, mut leasing) = (Pause::default(), Pause::default());
         for count in 1_u32.. {
             tick.tick().await;
+            let now = self.now().as_second();
             let looked = async {
                 self.refresh().await?;
-                if count % SETTLE == 0 || !is_settled {
+                if (count % SETTLE == 0 || !is_settled) && settling.is_over(Instant::now()) {
                     is_settled = true;
-                    is_settled = self.settle().await?;
+                    let settled = self.settle().await;
+                    settling.on_answer(&settled, Instant::now());
+                    is_settled = settled?;
                 }
-                self.lease().await
+                if leasing.is_over(Instant::now()) {
+                    let leased = self.lease().await;
+                    leasing.on_answer(&leased, Instant::now());
+                    leased?;
+                }
+                Ok::<(), StoreError>(())
             };
-            let now = self.now().as_second();
-            match looked.await {
+            let looked = looked.await;
+            match looked {
+                // nobody waits for a grant meanwhile
+                Ok(()) if leasing.is_begun() => locked(&self.state).1 = Some(now),
                 Ok(()) => {
                     let before = std::mem::replace(&mut *locked(&self.state), (None, Some(now)));
                     if before.0.is_some() {

@@ -10,6 +10,10 @@ pub(super) const MIGRATIONS: [(i64, &str, &str); 2] = [
 /// a power cut, if not the last commits.
 pub(super) const SQLITE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; \
      PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000";
+/// For PostgreSQL connections: a backend that waits does not see that its client left. So it gives up by itself, for a
+/// lock before the client does.
+pub(super) const POSTGRESQL: &str = "SET lock_timeout = 4000; SET statement_timeout = 30000; \
+     SET idle_in_transaction_session_timeout = 10000";
 
 pub(super) const VERSION: &str = "SELECT value FROM counter WHERE name = 'version'";
 /// The first statement of every change: it also lets one writer in at a time, in both databases.
