@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LONG, Postgres, sync, wait_for};
+use common::{LONG, Postgres, account, knows, prefix, sync, wait_for};
 use ekiden_accounts::{AccountId, Store, StoreError, Total};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,4 +40,33 @@ async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connectio
     wait_for("noticing that it does not answer", is_late).await;
     holder.rollback().await.unwrap();
     wait_for("settling", || relay.status().unsettled == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
+    const MIB: u64 = 1 << 20;
+    const QUOTA: u64 = 16 * MIB;
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("16 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    store.close().await;
+    let folders: Vec<_> = (0..10).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut relays = Vec::new();
+    for folder in &folders {
+        let relay = sync(folder.path(), Some(&address)).await;
+        assert_eq!(knows(&relay, "100.64.0.7"), Some(id));
+        relays.push(relay);
+    }
+    // a slice is 1 MiB
+    wait_for("the end of the quota", || {
+        // each relay is asked what the account may, as it is each second
+        let parts: Vec<_> = relays.iter().map(|relay| relay.part(id).unwrap()).collect();
+        assert!(parts[1..].iter().all(|part| part.used == 0 && part.may == MIB));
+        relays[0].used(id, parts[0].may - parts[0].used, 0);
+        parts[0].may >= QUOTA - MIB
+    })
+    .await;
 }
