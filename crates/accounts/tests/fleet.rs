@@ -4,7 +4,7 @@
 mod common;
 
 use common::{LONG, Postgres, account, knows, prefix, sync, wait_for};
-use ekiden_accounts::{AccountId, Store, StoreError, Total};
+use ekiden_accounts::{AccountId, GrantRequest, Store, StoreError, Total};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connection() {
@@ -69,4 +69,23 @@ async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
         parts[0].may >= QUOTA - MIB
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_grant_that_says_the_same_again_writes_nothing() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut written = Vec::new();
+    for used in [100, 100, 101] {
+        let asked = [GrantRequest { account: id, begun: 0, quota: 100, slice: 10, used }];
+        store.grant("r", &asked, 0).await.unwrap();
+        // the transaction that wrote the row
+        let row = "SELECT CAST(xmin AS TEXT) FROM lease";
+        let by: String = sqlx::query_scalar(row).fetch_one(&pool).await.unwrap();
+        written.push(by);
+    }
+    assert!(written[0] == written[1] && written[1] != written[2], "{written:?}");
 }

@@ -106,11 +106,13 @@ pub(super) fn held(count: usize) -> String {
     format!("{HELD}(VALUES {}) GROUP BY lease.account, lease.begun", pairs.join(", "))
 }
 
+const LEASE: &str = "INSERT INTO lease (account, begun, relay, granted, used) VALUES ";
+/// What says the same again writes nothing.
+const WHERE_CHANGED: &str = " ON CONFLICT (account, begun, relay) DO UPDATE SET \
+     granted = excluded.granted, used = excluded.used \
+     WHERE lease.granted <> excluded.granted OR lease.used <> excluded.used";
+
 /// Grants of one relay, which is `$1`, for so many accounts; each has four values more.
 pub(super) fn grant(count: usize) -> String {
-    format!(
-        "INSERT INTO lease (account, begun, relay, granted, used) VALUES {} \
-         ON CONFLICT (account, begun, relay) DO UPDATE SET granted = excluded.granted, used = excluded.used",
-        rows_of_four(count)
-    )
+    format!("{LEASE}{}{WHERE_CHANGED}", rows_of_four(count))
 }
