@@ -15,6 +15,7 @@
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
 mod anew;
+mod writing;
 
 use crate::account::AccountId;
 use ekiden_linux::host::state_files;
@@ -22,9 +23,10 @@ use ring::digest::{Context, SHA256};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const FIRST_LINE: &str = "ekiden usage 1\n";
 /// Hexadecimal digits of the identity: 128 bits, so that no two journals have the same.
@@ -65,13 +67,15 @@ type Totals = BTreeMap<Key, (u64, u64)>;
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    file: File,
+    /// Whoever writes has it, too.
+    file: Arc<File>,
     /// Kept beside the file, which is replaced.
     _lock: File,
     identity: String,
     totals: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
+    /// Where the next batch begins.
     size: u64,
     /// Where the old file went, if it was none.
     set_aside: Option<PathBuf>,
@@ -95,7 +99,6 @@ impl Journal {
             Some((identity, totals, whole)) => {
                 // what comes next has to follow what can be read
                 file.set_len(whole as u64).map_err(failed)?;
-                file.seek(SeekFrom::End(0)).map_err(failed)?;
                 (identity, totals, whole as u64)
             }
             None => {
@@ -113,7 +116,7 @@ impl Journal {
         let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
         Ok(Self {
             path,
-            file,
+            file: Arc::new(file),
             _lock: lock,
             identity,
             totals,
@@ -155,20 +158,9 @@ impl Journal {
     /// Writes what was added since the last time; to be called once a second. What the file system
     /// refused is written the next time.
     pub fn write(&mut self) -> io::Result<()> {
-        if self.unwritten.is_empty() {
-            return Ok(());
-        }
-        let entries: Vec<_> =
-            self.unwritten.iter().filter_map(|key| Some((*key, *self.totals.get(key)?))).collect();
-        let bytes = batch(&self.identity, entries.into_iter());
-        if let Err(error) = self.file.write_all(&bytes) {
-            // half a batch would hide all that follow it
-            self.file.set_len(self.size)?;
-            self.file.seek(SeekFrom::End(0))?;
-            return Err(error);
-        }
-        self.size += bytes.len() as u64;
-        self.unwritten.clear();
+        let Some(writing) = self.unwritten() else { return Ok(()) };
+        writing.write()?;
+        self.on_written(&writing);
         Ok(())
     }
 

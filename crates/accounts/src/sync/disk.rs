@@ -59,7 +59,7 @@ impl AccountSync {
         let mut tick = ticks();
         loop {
             tick.tick().await;
-            let written = self.write_down();
+            let written = self.write_down().await;
             locked(&self.unwritten).on_written(0, written);
         }
     }
@@ -74,19 +74,46 @@ impl AccountSync {
         }
     }
 
-    pub(super) fn write_down(&self) -> io::Result<()> {
-        locked(&self.journal).write()
+    /// Writes what the journal's file lacks. Where this is dropped, a write that has begun goes on, and keeps its turn.
+    pub(super) async fn write_down(&self) -> io::Result<()> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let journal = Arc::clone(&self.journal);
+        on_disk(move || {
+            // whoever has the next turn may be the last to hold the journal
+            let (_turn, journal) = (turn, journal);
+            let writing = locked(&journal).unwritten();
+            let Some(writing) = writing else { return Ok(()) };
+            writing.write()?;
+            locked(&journal).on_written(&writing);
+            Ok(())
+        })
+        .await
     }
 
-    /// Writes a long journal anew, which goes on meanwhile.
+    /// The same, and waits until the disk has it.
+    pub(super) async fn write_at_end(&self) -> io::Result<()> {
+        self.write_down().await?;
+        let file = locked(&self.journal).file();
+        on_disk(move || file.sync_all()).await
+    }
+
+    /// Writes a long journal anew. The old one goes on until the new one only has to be put in its place.
     async fn shorten(&self) -> io::Result<()> {
         let (directory, now) = (self.directory(), self.now().as_second());
         let is_known = |account| directory.get(account).is_some();
         let contents = locked(&self.journal).shorten(now, is_known);
         let Some(contents) = contents else { return Ok(()) };
         let successor = on_disk(move || contents.write()).await?;
-        let rest = locked(&self.journal).go_on_in(successor)?;
-        on_disk(move || rest.sync()).await
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let journal = Arc::clone(&self.journal);
+        on_disk(move || {
+            let replacement = locked(&journal).replacement(successor);
+            let placed = replacement.place()?;
+            let rest = locked(&journal).go_on_in(placed);
+            drop((journal, turn));
+            rest.sync()
+        })
+        .await
     }
 
     fn kept_path(&self) -> PathBuf {
@@ -140,18 +167,18 @@ mod tests {
         while length() < LONG {
             down += 1;
             sync.used(AccountId(1), 1, 0);
-            sync.write_down().unwrap();
+            sync.write_down().await.unwrap();
         }
         let shortening = Arc::clone(&sync);
         let shortening = tokio::spawn(async move { shortening.shorten().await });
         // it comes to where it waits for the disk, and the only thread of this runtime goes on
         tokio::task::yield_now().await;
         sync.used(AccountId(1), 10, 3);
-        sync.write_down().unwrap();
+        sync.write_down().await.unwrap();
         shortening.await.unwrap().unwrap();
         assert!(length() < 1_000, "{}", length());
         sync.used(AccountId(1), 100, 0);
-        sync.write_down().unwrap();
+        sync.write_down().await.unwrap();
         drop(sync);
         let totals = Journal::open(folder.path()).unwrap().unsettled();
         let used = totals.iter().fold((0, 0), |(down, up), t| (down + t.down, up + t.up));

@@ -101,7 +101,9 @@ pub struct AccountSync {
     store: Mutex<Option<Store>>,
     directory: RwLock<Arc<Directory>>,
     attempts: LoginAttempts,
-    journal: Mutex<Journal>,
+    journal: Arc<Mutex<Journal>>,
+    /// Held by whoever writes the journal's file or replaces it, until the disk has done so.
+    turn: Arc<tokio::sync::Mutex<()>>,
     relays: Mutex<Vec<FleetRelay>>,
     leases: Mutex<Leases>,
     /// How leases are asked for, and which was asked for last.
@@ -135,7 +137,8 @@ impl AccountSync {
             store: Mutex::default(),
             directory: RwLock::default(),
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
-            journal: Mutex::new(journal),
+            journal: Arc::new(Mutex::new(journal)),
+            turn: Arc::default(),
             relays: Mutex::default(),
             leases: Mutex::new(Leases::read(folder)),
             asking: Mutex::default(),
@@ -242,8 +245,7 @@ impl AccountSync {
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
     pub async fn close(&self) {
-        let written = self.write_down().and_then(|()| locked(&self.journal).sync());
-        if let Err(error) = written {
+        if let Err(error) = self.write_at_end().await {
             tracing::error!(%error, "cannot write the last second of usage");
         }
         match self.settle().await {
