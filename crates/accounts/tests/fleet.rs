@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LONG, Postgres, account, knows, prefix, sync, wait_for};
+use common::{LONG, Postgres, account, end, knows, life, prefix, sync, wait_for};
 use ekiden_accounts::{AccountId, GrantRequest, Store, StoreError, Total};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,9 +42,10 @@ async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connectio
     wait_for("settling", || relay.status().unsettled == 0).await;
 }
 
+const MIB: u64 = 1 << 20;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
-    const MIB: u64 = 1 << 20;
     const QUOTA: u64 = 16 * MIB;
     let Some(postgres) = Postgres::begin() else { return };
     let address = postgres.address();
@@ -88,4 +89,28 @@ async fn a_grant_that_says_the_same_again_writes_nothing() {
         written.push(by);
     }
     assert!(written[0] == written[1] && written[1] != written[2], "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("100 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    let [old, new] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let relay = life(old.path(), &address).await;
+    relay.0.used(id, 60 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may > 62 * MIB).await;
+    end(relay).await;
+    for name in ["usage.journal", "grants.json"] {
+        std::fs::copy(old.path().join(name), new.path().join(name)).unwrap();
+    }
+    let relay = life(new.path(), &address).await;
+    // with the old grant as another relay's, 38 MiB were left
+    relay.0.used(id, 10 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may > 72 * MIB).await;
+    assert_eq!(store.relays().await.unwrap().len(), 1);
+    end(relay).await;
 }

@@ -210,7 +210,7 @@ fn whole(identity: &str, totals: &Totals) -> Vec<u8> {
 }
 
 /// 32 hexadecimal digits that nobody else has.
-pub(crate) fn draw() -> io::Result<String> {
+fn draw() -> io::Result<String> {
     let mut bytes = [0; IDENTITY / 2];
     let drawn = SystemRandom::new().fill(&mut bytes);
     drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;

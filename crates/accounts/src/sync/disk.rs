@@ -2,8 +2,8 @@
 
 use super::{AccountSync, SyncError};
 use crate::directory::{Directory, SavedDirectory};
+use crate::locked;
 use crate::store::StoreError;
-use crate::{journal, locked};
 use ekiden_linux::host::state_files;
 use std::fs;
 use std::io;
@@ -136,8 +136,9 @@ impl AccountSync {
     }
 }
 
-/// By what the database knows this relay, whatever it is called: the same over restarts.
-pub(super) fn own_id(folder: &Path) -> Result<String, SyncError> {
+/// By what the database knows this relay, whatever it is called: the same over restarts. Where the file is missing, it is
+/// the journal's identity: grants are then found again by what counts against them.
+pub(super) fn own_id(folder: &Path, journal: &str) -> Result<String, SyncError> {
     let path = folder.join("relay.id");
     let failed = |error| StoreError::Folder { path: path.clone(), error };
     match fs::read_to_string(&path) {
@@ -146,9 +147,8 @@ pub(super) fn own_id(folder: &Path) -> Result<String, SyncError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error).into()),
     }
-    let id = journal::draw().map_err(failed)?;
-    state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
-    Ok(id)
+    state_files::replace(&path, format!("{journal}\n").as_bytes()).map_err(failed)?;
+    Ok(journal.to_owned())
 }
 
 #[cfg(test)]

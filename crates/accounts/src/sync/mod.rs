@@ -132,7 +132,7 @@ impl AccountSync {
         let sync = Self {
             folder: folder.to_owned(),
             address: address.map(str::to_owned),
-            id: own_id(folder)?,
+            id: own_id(folder, journal.identity())?,
             name: name.to_owned(),
             store: Mutex::default(),
             directory: RwLock::default(),
