@@ -4,7 +4,8 @@
 mod common;
 
 use common::{LONG, Postgres, account, end, knows, life, prefix, sync, wait_for};
-use ekiden_accounts::{AccountId, GrantRequest, Store, StoreError, Total};
+use ekiden_accounts::{AccountId, AccountSync, GrantRequest, Store, StoreError, Total};
+use std::path::Path;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connection() {
@@ -113,4 +114,40 @@ async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
     wait_for("a grant", || relay.0.part(id).unwrap().may > 72 * MIB).await;
     assert_eq!(store.relays().await.unwrap().len(), 1);
     end(relay).await;
+}
+
+/// The journal is put back as it was before its last bytes were settled.
+async fn counts_on_from_the_database(folder: &Path, address: Option<&str>, store: &Store) {
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("1 MB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    let [journal, older] = ["usage.journal", "older"].map(|name| folder.join(name));
+    for (down, total) in [(300, 300), (700, 1_000), (100, 1_100), (0, 1_100), (50, 1_150)] {
+        if total == 1_000 {
+            std::fs::copy(&journal, &older).unwrap();
+        }
+        if down == 100 {
+            std::fs::copy(&older, &journal).unwrap();
+        }
+        let relay = AccountSync::open(folder, address, "r").await.unwrap();
+        relay.used(id, down, 0);
+        relay.close().await;
+        let usage = store.usage(0).await.unwrap();
+        assert_eq!((usage[0].down, relay.part(id).unwrap().used), (total, total));
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_is_older_than_its_sqlite_swallows_no_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    counts_on_from_the_database(folder.path(), None, &store).await;
+}
+
+#[tokio::test]
+async fn a_journal_that_is_older_than_its_postgresql_swallows_no_bytes() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::at(&postgres.address()).await.unwrap();
+    counts_on_from_the_database(folder.path(), Some(&postgres.address()), &store).await;
 }

@@ -73,6 +73,8 @@ pub struct Journal {
     _lock: File,
     identity: String,
     totals: Totals,
+    /// What the file held when it was opened, or the database before that, until all of the latter is known.
+    opened: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
     /// Where the next batch begins.
@@ -119,6 +121,7 @@ impl Journal {
             file: Arc::new(file),
             _lock: lock,
             identity,
+            opened: totals.clone(),
             totals,
             unwritten,
             unsettled,
@@ -184,6 +187,25 @@ impl Journal {
         let behind = self.unsettled.range((first, Bound::Unbounded));
         let before = last.map(|last| self.unsettled.range(..=last)).into_iter().flatten();
         behind.chain(before).filter_map(total).collect()
+    }
+
+    /// The database had these before this journal settled anything since it was opened. What the file lacked of them counts:
+    /// added to less, the next bytes would vanish below the larger total. Returns how many bytes these were.
+    pub(crate) fn on_recalled(&mut self, had: &[Total]) -> u64 {
+        let mut lacked = 0_u64;
+        for Total { account, begun, down, up } in had {
+            let held = self.opened.entry((*account, *begun)).or_default();
+            let more = (down.saturating_sub(held.0), up.saturating_sub(held.1));
+            *held = (held.0.max(*down), held.1.max(*up));
+            self.add(*account, *begun, more.0, more.1);
+            lacked = lacked.saturating_add(more.0).saturating_add(more.1);
+        }
+        lacked
+    }
+
+    /// No more is to be recalled.
+    pub(crate) fn on_all_recalled(&mut self) {
+        self.opened = Totals::new();
     }
 
     /// The database has these. What was added since then stays unsettled.

@@ -134,6 +134,26 @@ fn sets_a_corrupt_journal_aside() {
 }
 
 #[test]
+fn bytes_that_the_file_lacked_when_it_was_opened_count_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 5);
+    journal.write().unwrap();
+    drop(journal);
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 7, 0);
+    journal.add(id(3), 0, 7, 0);
+    let total = |n, down, up| Total { account: id(n), begun: 0, down, up };
+    let had = [total(1, 30, 2), total(2, 4, 4)];
+    // asked for twice, it is the same
+    assert_eq!([journal.on_recalled(&had), journal.on_recalled(&had)], [28, 0]);
+    journal.on_all_recalled();
+    assert_eq!(journal.unsettled(), [total(1, 37, 5), total(2, 4, 4), total(3, 7, 0)]);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+}
+
+#[test]
 fn settled_is_what_did_not_grow_since() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(folder.path()).unwrap();

@@ -90,6 +90,11 @@ impl AccountSync {
         .await
     }
 
+    /// The same, if the disk takes it at once. One that does not keeps nothing else waiting; the next write says so.
+    pub(super) async fn write_in_time(&self) {
+        let _tried = tokio::time::timeout(WRITE, self.write_down()).await;
+    }
+
     /// The same, and waits until the disk has it.
     pub(super) async fn write_at_end(&self) -> io::Result<()> {
         self.write_down().await?;

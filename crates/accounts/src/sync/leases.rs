@@ -164,7 +164,8 @@ impl Keyed for GrantRequest {
 impl AccountSync {
     /// Asks for more of the quotas of which little is left here, for a round.
     pub(super) async fn lease(&self) -> Result<(), StoreError> {
-        self.recall().await?;
+        self.recall_usage().await?;
+        self.recall_grants().await?;
         let mut batches = *locked(&self.asking);
         let wanting = self.wanting(batches.last());
         if wanting.is_empty() {
@@ -182,7 +183,7 @@ impl AccountSync {
     }
 
     /// Asks once after the start for the grants from before.
-    async fn recall(&self) -> Result<(), StoreError> {
+    async fn recall_grants(&self) -> Result<(), StoreError> {
         if self.address.is_none() || locked(&self.leases).recalled {
             return Ok(());
         }

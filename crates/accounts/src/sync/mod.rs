@@ -8,6 +8,7 @@
 mod disk;
 mod leases;
 mod pause;
+mod recall;
 mod settle;
 mod unreadable;
 mod zones;
@@ -25,6 +26,7 @@ use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
 use pause::Pause;
+use recall::Recalled;
 use settle::Batches;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -104,6 +106,7 @@ pub struct AccountSync {
     journal: Arc<Mutex<Journal>>,
     /// Held by whoever writes the journal's file or replaces it, until the disk has done so.
     turn: Arc<tokio::sync::Mutex<()>>,
+    recalled: Mutex<Recalled>,
     relays: Mutex<Vec<FleetRelay>>,
     leases: Mutex<Leases>,
     /// How leases are asked for, and which was asked for last.
@@ -139,6 +142,7 @@ impl AccountSync {
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
             journal: Arc::new(Mutex::new(journal)),
             turn: Arc::default(),
+            recalled: Mutex::default(),
             relays: Mutex::default(),
             leases: Mutex::new(Leases::read(folder)),
             asking: Mutex::default(),
