@@ -1,6 +1,7 @@
 //! A long journal is written anew. Only whoever writes the new file waits for the disk: meanwhile the old one goes on, and
 //! nobody has to hold the journal.
 
+use super::writing::Entries;
 use super::{ENTRY, Journal, Key, PAST, Totals, batch, whole};
 use crate::account::AccountId;
 use ekiden_linux::host::state_files::{self, Prepared};
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A file this small is never worth writing anew.
 pub(super) const SMALL: u64 = 256 * 1024;
@@ -31,11 +33,29 @@ pub(crate) struct Successor {
     totals: Totals,
 }
 
+/// The new file, and what was added since its contents were taken.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    file: Prepared,
+    size: u64,
+    newer: Vec<u8>,
+    entries: Entries,
+}
+
+/// The new file in its place.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    file: File,
+    folder: File,
+    size: u64,
+    entries: Entries,
+}
+
 /// What is left to do for the disk once the new file is in place.
 #[derive(Debug)]
 pub(crate) struct Rest {
     /// Its blocks are freed where it is closed.
-    _old: File,
+    _old: Arc<File>,
     folder: File,
 }
 
@@ -46,6 +66,17 @@ impl Contents {
         let bytes = whole(&identity, &totals);
         let file = state_files::prepare(&path, &bytes)?;
         Ok(Successor { file, size: bytes.len() as u64, totals })
+    }
+}
+
+impl Replacement {
+    /// Puts the new file in the old one's place. Errors: the old one is there, and lacks nothing.
+    pub(crate) fn place(self) -> io::Result<Placed> {
+        let Self { mut file, size, newer, entries } = self;
+        file.add(&newer)?;
+        // whoever is killed here leaves either file, and both have all that was written
+        let (file, folder) = file.place()?;
+        Ok(Placed { file, folder, size: size + newer.len() as u64, entries })
     }
 }
 
@@ -88,27 +119,30 @@ impl Journal {
         }
         for key in dropped {
             self.totals.remove(&key);
+            self.unwritten.remove(&key);
         }
         let (path, identity) = (self.path.clone(), self.identity.clone());
         Contents { path, identity, totals: self.totals.clone() }
     }
 
-    /// Goes on in the new file, which gets what was added since its contents were taken. Errors: it goes on in the old
-    /// one, which lacks nothing.
-    pub(crate) fn go_on_in(&mut self, new: Successor) -> io::Result<Rest> {
-        let Successor { mut file, mut size, totals } = new;
+    /// What the new file gets before it is in place. The old one gets nothing more, unless that fails.
+    pub(crate) fn replacement(&self, new: Successor) -> Replacement {
+        let Successor { file, size, totals } = new;
         let is_newer = |(key, used): &(Key, (u64, u64))| totals.get(key) != Some(used);
         let all = self.totals.iter().map(|(key, used)| (*key, *used));
         let newer: Vec<_> = all.filter(is_newer).collect();
-        if !newer.is_empty() {
-            let bytes = batch(&self.identity, newer.into_iter());
-            file.add(&bytes)?;
-            size += bytes.len() as u64;
-        }
-        // whoever is killed here leaves either file, and both have all that was written
-        let (file, folder) = file.place()?;
+        let newer = match newer.is_empty() {
+            true => Vec::new(),
+            false => batch(&self.identity, newer.into_iter()),
+        };
+        Replacement { file, size, newer, entries: self.unwritten_entries() }
+    }
+
+    /// Goes on in the new file. What was added since [`replacement`](Self::replacement) stays unwritten.
+    pub(crate) fn go_on_in(&mut self, placed: Placed) -> Rest {
+        let Placed { file, folder, size, entries } = placed;
         self.size = size;
-        self.unwritten.clear();
-        Ok(Rest { _old: mem::replace(&mut self.file, file), folder })
+        self.on_entries_written(&entries);
+        Rest { _old: mem::replace(&mut self.file, Arc::new(file)), folder }
     }
 }

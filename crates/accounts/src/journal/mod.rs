@@ -15,6 +15,7 @@
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
 mod anew;
+mod writing;
 
 use crate::account::AccountId;
 use ekiden_linux::host::state_files;
@@ -22,9 +23,10 @@ use ring::digest::{Context, SHA256};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const FIRST_LINE: &str = "ekiden usage 1\n";
 /// Hexadecimal digits of the identity: 128 bits, so that no two journals have the same.
@@ -65,13 +67,17 @@ type Totals = BTreeMap<Key, (u64, u64)>;
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    file: File,
+    /// Whoever writes has it, too.
+    file: Arc<File>,
     /// Kept beside the file, which is replaced.
     _lock: File,
     identity: String,
     totals: Totals,
+    /// What the file held when it was opened, or the database before that, until all of the latter is known.
+    opened: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
+    /// Where the next batch begins.
     size: u64,
     /// Where the old file went, if it was none.
     set_aside: Option<PathBuf>,
@@ -95,7 +101,6 @@ impl Journal {
             Some((identity, totals, whole)) => {
                 // what comes next has to follow what can be read
                 file.set_len(whole as u64).map_err(failed)?;
-                file.seek(SeekFrom::End(0)).map_err(failed)?;
                 (identity, totals, whole as u64)
             }
             None => {
@@ -113,9 +118,10 @@ impl Journal {
         let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
         Ok(Self {
             path,
-            file,
+            file: Arc::new(file),
             _lock: lock,
             identity,
+            opened: totals.clone(),
             totals,
             unwritten,
             unsettled,
@@ -155,20 +161,9 @@ impl Journal {
     /// Writes what was added since the last time; to be called once a second. What the file system
     /// refused is written the next time.
     pub fn write(&mut self) -> io::Result<()> {
-        if self.unwritten.is_empty() {
-            return Ok(());
-        }
-        let entries: Vec<_> =
-            self.unwritten.iter().filter_map(|key| Some((*key, *self.totals.get(key)?))).collect();
-        let bytes = batch(&self.identity, entries.into_iter());
-        if let Err(error) = self.file.write_all(&bytes) {
-            // half a batch would hide all that follow it
-            self.file.set_len(self.size)?;
-            self.file.seek(SeekFrom::End(0))?;
-            return Err(error);
-        }
-        self.size += bytes.len() as u64;
-        self.unwritten.clear();
+        let Some(writing) = self.unwritten() else { return Ok(()) };
+        writing.write()?;
+        self.on_written(&writing);
         Ok(())
     }
 
@@ -192,6 +187,25 @@ impl Journal {
         let behind = self.unsettled.range((first, Bound::Unbounded));
         let before = last.map(|last| self.unsettled.range(..=last)).into_iter().flatten();
         behind.chain(before).filter_map(total).collect()
+    }
+
+    /// The database had these before this journal settled anything since it was opened. What the file lacked of them counts:
+    /// added to less, the next bytes would vanish below the larger total. Returns how many bytes these were.
+    pub(crate) fn on_recalled(&mut self, had: &[Total]) -> u64 {
+        let mut lacked = 0_u64;
+        for Total { account, begun, down, up } in had {
+            let held = self.opened.entry((*account, *begun)).or_default();
+            let more = (down.saturating_sub(held.0), up.saturating_sub(held.1));
+            *held = (held.0.max(*down), held.1.max(*up));
+            self.add(*account, *begun, more.0, more.1);
+            lacked = lacked.saturating_add(more.0).saturating_add(more.1);
+        }
+        lacked
+    }
+
+    /// No more is to be recalled.
+    pub(crate) fn on_all_recalled(&mut self) {
+        self.opened = Totals::new();
     }
 
     /// The database has these. What was added since then stays unsettled.
@@ -218,7 +232,7 @@ fn whole(identity: &str, totals: &Totals) -> Vec<u8> {
 }
 
 /// 32 hexadecimal digits that nobody else has.
-pub(crate) fn draw() -> io::Result<String> {
+fn draw() -> io::Result<String> {
     let mut bytes = [0; IDENTITY / 2];
     let drawn = SystemRandom::new().fill(&mut bytes);
     drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;

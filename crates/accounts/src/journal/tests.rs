@@ -1,8 +1,9 @@
 //! Laws and examples of the journal.
 
-use super::anew::SMALL;
+use super::anew::{Rest, SMALL, Successor};
 use super::*;
 use proptest::prelude::*;
+use std::io::{Seek as _, SeekFrom, Write as _};
 
 const DAY: i64 = 24 * 3600;
 
@@ -10,10 +11,16 @@ fn id(n: i64) -> AccountId {
     AccountId(n)
 }
 
+/// Puts a new file in place.
+fn go_on_in(journal: &mut Journal, successor: Successor) -> Rest {
+    let placed = journal.replacement(successor).place().unwrap();
+    journal.go_on_in(placed)
+}
+
 /// Writes it anew, however long it is.
 fn shorten(journal: &mut Journal, now: i64, is_known: impl Fn(AccountId) -> bool) {
     let successor = journal.contents(now, is_known).write().unwrap();
-    journal.go_on_in(successor).unwrap().sync().unwrap();
+    go_on_in(journal, successor).sync().unwrap();
 }
 
 /// What the next process finds where this one is killed now.
@@ -64,6 +71,53 @@ fn written_entries_survive_and_unwritten_ones_do_not() {
 }
 
 #[test]
+fn half_a_batch_of_a_write_that_failed_hides_nothing_that_follows() {
+    // shorter than the next batch, and longer
+    for rubbish in [20, 200] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        journal.add(id(1), 0, 10, 1);
+        journal.write().unwrap();
+        let mut other = File::options().append(true).open(&journal.path).unwrap();
+        other.write_all(&vec![7; rubbish]).unwrap();
+        (&*journal.file).seek(SeekFrom::End(0)).unwrap();
+        for n in 2..5 {
+            journal.add(id(n), 0, 20, 2);
+            journal.write().unwrap();
+            assert_eq!(after_a_kill(folder.path()), journal.totals);
+        }
+    }
+}
+
+#[test]
+fn usage_that_comes_while_the_disk_takes_a_batch_or_a_file_is_in_the_next_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 1);
+    journal.add(id(2), 0, 20, 2);
+    let writing = journal.unwritten().unwrap();
+    journal.add(id(1), 0, 5, 0);
+    writing.write().unwrap();
+    journal.on_written(&writing);
+    assert_eq!(journal.unwritten_entries(), [((id(1), 0), (15, 1))]);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    // of one that is given up, all
+    journal.add(id(3), 0, 30, 3);
+    drop(journal.unwritten());
+    let successor = journal.contents(0, |_| true).write().unwrap();
+    let replacement = journal.replacement(successor);
+    journal.add(id(2), 0, 1, 1);
+    let placed = replacement.place().unwrap();
+    journal.add(id(4), 0, 40, 4);
+    journal.go_on_in(placed).sync().unwrap();
+    assert_eq!(journal.unwritten_entries(), [((id(2), 0), (21, 3)), ((id(4), 0), (40, 4))]);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    assert!(journal.unwritten().is_none());
+}
+
+#[test]
 fn one_process_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let _one = Journal::open(folder.path()).unwrap();
@@ -77,6 +131,26 @@ fn sets_a_corrupt_journal_aside() {
     let journal = Journal::open(folder.path()).unwrap();
     let aside = journal.set_aside().unwrap();
     assert_eq!(fs::read_to_string(aside).unwrap(), "something else");
+}
+
+#[test]
+fn bytes_that_the_file_lacked_when_it_was_opened_count_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 5);
+    journal.write().unwrap();
+    drop(journal);
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 7, 0);
+    journal.add(id(3), 0, 7, 0);
+    let total = |n, down, up| Total { account: id(n), begun: 0, down, up };
+    let had = [total(1, 30, 2), total(2, 4, 4)];
+    // asked for twice, it is the same
+    assert_eq!([journal.on_recalled(&had), journal.on_recalled(&had)], [28, 0]);
+    journal.on_all_recalled();
+    assert_eq!(journal.unsettled(), [total(1, 37, 5), total(2, 4, 4), total(3, 7, 0)]);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
 }
 
 #[test]
@@ -103,7 +177,7 @@ fn a_long_file_is_written_anew_and_says_the_same() {
         journal.add(id(1), 0, n, 1);
         journal.write().unwrap();
         if let Some(contents) = journal.shorten(0, |_| true) {
-            journal.go_on_in(contents.write().unwrap()).unwrap().sync().unwrap();
+            go_on_in(&mut journal, contents.write().unwrap()).sync().unwrap();
         }
     }
     assert!(fs::metadata(folder.path().join("usage.journal")).unwrap().len() < 2 * SMALL);
@@ -131,7 +205,7 @@ fn a_kill_at_any_step_of_writing_anew_loses_nothing_that_was_written() {
     let successor = contents.write().unwrap();
     assert_eq!(after_a_kill(folder.path()), journal.totals);
     journal.add(id(2), 0, 1, 1);
-    let rest = journal.go_on_in(successor).unwrap();
+    let rest = go_on_in(&mut journal, successor);
     assert_eq!(after_a_kill(folder.path()), journal.totals);
     rest.sync().unwrap();
     journal.add(id(4), 0, 40, 4);

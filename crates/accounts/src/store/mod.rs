@@ -34,6 +34,8 @@ use std::time::Duration;
 
 /// Connections to the database at once; nothing that is served waits for one.
 const CONNECTIONS: u32 = 4;
+/// Totals of a journal that are read at once.
+const TOTALS: i64 = 1_000;
 /// A database that does not take a connection for so long is away.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Why the database could not do something.
@@ -146,14 +148,13 @@ impl Store {
         let options = options.map_err(|error| StoreError::Address(error.to_string()))?;
         // statements hold nothing secret, and nobody reads thousands of them
         let options = options.disable_statement_logging();
+        let settings = if shared { sql::POSTGRESQL } else { sql::SQLITE };
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(PATIENCE)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
-                    if !shared {
-                        connection.execute(sql::SQLITE).await?;
-                    }
+                    connection.execute(settings).await?;
                     Ok(())
                 })
             })
@@ -271,6 +272,19 @@ impl Store {
         }
         settle.execute(&self.pool).await?;
         Ok(())
+    }
+
+    /// What a journal settled in periods that began at `since` (seconds since 1970) or later, and in those that never end: the
+    /// next behind an account and its period, in their order; none behind the last.
+    pub(crate) async fn settled(
+        &self,
+        journal: &str,
+        since: i64,
+        (account, begun): (AccountId, i64),
+    ) -> Result<Vec<Total>, StoreError> {
+        let found = sqlx::query(sql::SETTLED).bind(journal).bind(since);
+        let found = found.bind(account.0).bind(begun).bind(TOTALS).fetch_all(&self.pool).await?;
+        found.iter().map(rows::total).collect()
     }
 
     /// The usage of all accounts in periods that began at `since` (seconds since 1970) or later.

@@ -2,6 +2,7 @@
 
 use super::{FleetRelay, StoreError, UnreadableAccount, Usage};
 use crate::account::{Account, AccountId, Attributes, Credential, Device};
+use crate::journal::Total;
 use crate::password;
 use crate::period::BadPeriod;
 use ekiden_model::units::Rate;
@@ -150,6 +151,15 @@ pub(super) fn usage(row: &AnyRow) -> Result<Usage, StoreError> {
     Ok(Usage {
         account: AccountId(row.try_get("account")?),
         name: row.try_get("name")?,
+        begun: row.try_get("begun")?,
+        down: bytes(row, "down")?,
+        up: bytes(row, "up")?,
+    })
+}
+
+pub(super) fn total(row: &AnyRow) -> Result<Total, StoreError> {
+    Ok(Total {
+        account: AccountId(row.try_get("account")?),
         begun: row.try_get("begun")?,
         down: bytes(row, "down")?,
         up: bytes(row, "up")?,

@@ -2,8 +2,8 @@
 
 use super::{AccountSync, SyncError};
 use crate::directory::{Directory, SavedDirectory};
+use crate::locked;
 use crate::store::StoreError;
-use crate::{journal, locked};
 use ekiden_linux::host::state_files;
 use std::fs;
 use std::io;
@@ -59,7 +59,7 @@ impl AccountSync {
         let mut tick = ticks();
         loop {
             tick.tick().await;
-            let written = self.write_down();
+            let written = self.write_down().await;
             locked(&self.unwritten).on_written(0, written);
         }
     }
@@ -74,19 +74,51 @@ impl AccountSync {
         }
     }
 
-    pub(super) fn write_down(&self) -> io::Result<()> {
-        locked(&self.journal).write()
+    /// Writes what the journal's file lacks. Where this is dropped, a write that has begun goes on, and keeps its turn.
+    pub(super) async fn write_down(&self) -> io::Result<()> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let journal = Arc::clone(&self.journal);
+        on_disk(move || {
+            // whoever has the next turn may be the last to hold the journal
+            let (_turn, journal) = (turn, journal);
+            let writing = locked(&journal).unwritten();
+            let Some(writing) = writing else { return Ok(()) };
+            writing.write()?;
+            locked(&journal).on_written(&writing);
+            Ok(())
+        })
+        .await
     }
 
-    /// Writes a long journal anew, which goes on meanwhile.
+    /// The same, if the disk takes it at once. One that does not keeps nothing else waiting; the next write says so.
+    pub(super) async fn write_in_time(&self) {
+        let _tried = tokio::time::timeout(WRITE, self.write_down()).await;
+    }
+
+    /// The same, and waits until the disk has it.
+    pub(super) async fn write_at_end(&self) -> io::Result<()> {
+        self.write_down().await?;
+        let file = locked(&self.journal).file();
+        on_disk(move || file.sync_all()).await
+    }
+
+    /// Writes a long journal anew. The old one goes on until the new one only has to be put in its place.
     async fn shorten(&self) -> io::Result<()> {
         let (directory, now) = (self.directory(), self.now().as_second());
         let is_known = |account| directory.get(account).is_some();
         let contents = locked(&self.journal).shorten(now, is_known);
         let Some(contents) = contents else { return Ok(()) };
         let successor = on_disk(move || contents.write()).await?;
-        let rest = locked(&self.journal).go_on_in(successor)?;
-        on_disk(move || rest.sync()).await
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let journal = Arc::clone(&self.journal);
+        on_disk(move || {
+            let replacement = locked(&journal).replacement(successor);
+            let placed = replacement.place()?;
+            let rest = locked(&journal).go_on_in(placed);
+            drop((journal, turn));
+            rest.sync()
+        })
+        .await
     }
 
     fn kept_path(&self) -> PathBuf {
@@ -109,8 +141,9 @@ impl AccountSync {
     }
 }
 
-/// By what the database knows this relay, whatever it is called: the same over restarts.
-pub(super) fn own_id(folder: &Path) -> Result<String, SyncError> {
+/// By what the database knows this relay, whatever it is called: the same over restarts. Where the file is missing, it is
+/// the journal's identity: grants are then found again by what counts against them.
+pub(super) fn own_id(folder: &Path, journal: &str) -> Result<String, SyncError> {
     let path = folder.join("relay.id");
     let failed = |error| StoreError::Folder { path: path.clone(), error };
     match fs::read_to_string(&path) {
@@ -119,9 +152,8 @@ pub(super) fn own_id(folder: &Path) -> Result<String, SyncError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error).into()),
     }
-    let id = journal::draw().map_err(failed)?;
-    state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
-    Ok(id)
+    state_files::replace(&path, format!("{journal}\n").as_bytes()).map_err(failed)?;
+    Ok(journal.to_owned())
 }
 
 #[cfg(test)]
@@ -140,18 +172,18 @@ mod tests {
         while length() < LONG {
             down += 1;
             sync.used(AccountId(1), 1, 0);
-            sync.write_down().unwrap();
+            sync.write_down().await.unwrap();
         }
         let shortening = Arc::clone(&sync);
         let shortening = tokio::spawn(async move { shortening.shorten().await });
         // it comes to where it waits for the disk, and the only thread of this runtime goes on
         tokio::task::yield_now().await;
         sync.used(AccountId(1), 10, 3);
-        sync.write_down().unwrap();
+        sync.write_down().await.unwrap();
         shortening.await.unwrap().unwrap();
         assert!(length() < 1_000, "{}", length());
         sync.used(AccountId(1), 100, 0);
-        sync.write_down().unwrap();
+        sync.write_down().await.unwrap();
         drop(sync);
         let totals = Journal::open(folder.path()).unwrap().unsettled();
         let used = totals.iter().fold((0, 0), |(down, up), t| (down + t.down, up + t.up));

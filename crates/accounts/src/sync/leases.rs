@@ -14,7 +14,11 @@ use ekiden_linux::host::state_files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use std::{fs, io};
+
+/// A quota that is used up is asked for so often: a relay that is gone may leave something of it.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Account, begin of the period, and bytes granted, as they are on disk.
 type Saved = Vec<(i64, i64, u64)>;
@@ -27,6 +31,8 @@ pub(super) struct Leases {
     known: BTreeMap<Key, Lease>,
     /// Grants from before the start. Each becomes a lease when its account's quota is asked for.
     before: BTreeMap<Key, u64>,
+    /// When the database had no more of these.
+    refused: BTreeMap<Key, Instant>,
     /// The database was asked for the grants from before the start.
     recalled: bool,
     /// The disk has other grants.
@@ -52,7 +58,8 @@ impl Leases {
             saved.into_iter().map(|(id, begun, granted)| ((AccountId(id), begun), granted));
         let before = before.collect();
         let path = Arc::new(Mutex::new(path));
-        Self { path, known: BTreeMap::new(), before, recalled: false, changed: false }
+        let (known, refused) = (BTreeMap::new(), BTreeMap::new());
+        Self { path, known, before, refused, recalled: false, changed: false }
     }
 
     /// The lease of an account, whose quota is so many bytes and of which this relay used so many.
@@ -74,12 +81,23 @@ impl Leases {
         lease
     }
 
-    /// The database's answer to requests.
-    fn on_granted(&mut self, granted: &[Grant]) {
-        for Grant { account, begun, granted } in granted {
-            if let Some(lease) = self.known.get_mut(&(*account, *begun)) {
+    /// The database's answer to requests, at `now`.
+    fn on_granted(&mut self, asked: &[GrantRequest], granted: &[Grant], now: Instant) {
+        let granted = granted.iter().map(|grant| ((grant.account, grant.begun), grant.granted));
+        let granted: BTreeMap<Key, u64> = granted.collect();
+        for (key, granted) in &granted {
+            if let Some(lease) = self.known.get_mut(key) {
                 self.changed |= lease.granted() != *granted;
                 lease.on_granted(*granted);
+            }
+        }
+        for request in asked {
+            let Some(granted) = granted.get(&request.key()) else { continue };
+            // what was moved since it asked tells nothing of the quota
+            if *granted < request.used.saturating_add(request.slice / 2) {
+                self.refused.insert(request.key(), now);
+            } else {
+                self.refused.remove(&request.key());
             }
         }
     }
@@ -106,18 +124,23 @@ impl Leases {
         let count = self.known.len() + self.before.len();
         self.known.retain(|key, _| stays(key));
         self.before.retain(|key, _| stays(key));
+        self.refused.retain(|key, _| stays(key));
         self.changed |= count != self.known.len() + self.before.len();
     }
 
-    /// Those that want more, first those of which something was used, and of these first those behind `last`.
-    fn wanting(&self, last: Option<Key>) -> Vec<GrantRequest> {
+    /// Those that want more at `now`, first those behind `last`. Where nothing was used, the slice ahead serves the first
+    /// bytes: a grant would keep it from the relays that the account uses.
+    fn wanting(&self, last: Option<Key>, now: Instant) -> Vec<GrantRequest> {
+        let lately = |at: &Instant| now.saturating_duration_since(*at) < AGAIN;
         let wants = |(key, lease): (&Key, &Lease)| {
             let (account, begun) = *key;
             let (quota, slice, used) = (lease.quota(), lease.slice(), lease.used());
-            lease.wants().then_some(GrantRequest { account, begun, quota, slice, used })
+            let waits = lease.is_exhausted() && self.refused.get(key).is_some_and(lately);
+            let wants = used > 0 && !waits && lease.wants();
+            wants.then_some(GrantRequest { account, begun, quota, slice, used })
         };
         let mut wanting: Vec<_> = self.known.iter().filter_map(wants).collect();
-        wanting.sort_by_key(|request| (request.used == 0, Some(request.key()) <= last));
+        wanting.sort_by_key(|request| Some(request.key()) <= last);
         wanting
     }
 
@@ -141,7 +164,8 @@ impl Keyed for GrantRequest {
 impl AccountSync {
     /// Asks for more of the quotas of which little is left here, for a round.
     pub(super) async fn lease(&self) -> Result<(), StoreError> {
-        self.recall().await?;
+        self.recall_usage().await?;
+        self.recall_grants().await?;
         let mut batches = *locked(&self.asking);
         let wanting = self.wanting(batches.last());
         if wanting.is_empty() {
@@ -150,7 +174,7 @@ impl AccountSync {
         let (store, now) = (&self.store().await?, self.now().as_second());
         let asked = batches.settle(&wanting, |batch| async move {
             let granted = in_time(store.grant(&self.id, &batch, now)).await?;
-            locked(&self.leases).on_granted(&granted);
+            locked(&self.leases).on_granted(&batch, &granted, Instant::now());
             Ok(())
         });
         let asked = asked.await;
@@ -159,7 +183,7 @@ impl AccountSync {
     }
 
     /// Asks once after the start for the grants from before.
-    async fn recall(&self) -> Result<(), StoreError> {
+    async fn recall_grants(&self) -> Result<(), StoreError> {
         if self.address.is_none() || locked(&self.leases).recalled {
             return Ok(());
         }
@@ -185,7 +209,7 @@ impl AccountSync {
                 lease.on_quota(quota.as_u64());
             }
         }
-        leases.wanting(last)
+        leases.wanting(last, Instant::now())
     }
 
     /// Writes grants that the disk lacks. A kill before that costs nothing: by the grant before it a relay has half a slice
@@ -237,7 +261,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut leases = Leases::read(folder.path());
         leases.of(key(1), QUOTA, 0);
-        leases.on_granted(&[grant(1, 10 * MIB)]);
+        leases.on_granted(&[], &[grant(1, 10 * MIB)], Instant::now());
         for _ in 0..3 {
             leases = restart(leases);
             // nobody asked for its quota in the life before, and its grant stays known
@@ -270,19 +294,53 @@ mod tests {
     }
 
     #[test]
-    fn accounts_that_moved_bytes_ask_first_and_take_turns() {
+    fn accounts_that_moved_bytes_ask_and_take_turns() {
         let folder = tempfile::tempdir().unwrap();
         let mut leases = Leases::read(folder.path());
         for id in 1..=6 {
             leases.of(key(id), QUOTA, if id % 2 == 0 { 2 * MIB } else { 0 });
         }
-        leases.on_recalled(vec![grant(3, MIB)]);
+        leases.on_recalled(vec![grant(3, MIB), grant(8, 5 * MIB)]);
+        leases.of(key(8), QUOTA, 2 * MIB);
         let order = |last: Option<Key>| {
-            let wanting = leases.wanting(last);
+            let wanting = leases.wanting(last, Instant::now());
             wanting.iter().map(|request| request.account.0).collect::<Vec<_>>()
         };
-        assert_eq!(order(None), [2, 4, 6, 1, 5]);
-        assert_eq!(order(Some(key(4))), [6, 2, 4, 5, 1]);
+        assert_eq!(order(None), [2, 4, 6]);
+        assert_eq!(order(Some(key(4))), [6, 2, 4]);
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_is_asked_for_each_half_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut leases, start) = (Leases::read(folder.path()), Instant::now());
+        leases.of(key(1), QUOTA, 5 * MIB);
+        let mut asked = 0;
+        for half_seconds in 0..60 {
+            let now = start + Duration::from_millis(500 * half_seconds);
+            let wanting = leases.wanting(None, now);
+            asked += wanting.len();
+            if !wanting.is_empty() {
+                leases.on_granted(&wanting, &[grant(1, 5 * MIB)], now);
+            }
+        }
+        assert_eq!(asked, 1);
+        assert_eq!(leases.wanting(None, start + AGAIN).len(), 1);
+        // of a larger one there may be more at once
+        leases.of(key(1), 2 * QUOTA, 5 * MIB);
+        assert_eq!(leases.wanting(None, start).len(), 1);
+    }
+
+    #[test]
+    fn bytes_that_moved_while_it_asked_do_not_make_it_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut leases, now) = (Leases::read(folder.path()), Instant::now());
+        leases.of(key(1), QUOTA, 5 * MIB);
+        let asked = leases.wanting(None, now);
+        // a fast connection moves all of the next slice meanwhile
+        leases.of(key(1), QUOTA, 6 * MIB);
+        leases.on_granted(&asked, &[grant(1, 6 * MIB)], now);
+        assert_eq!(leases.wanting(None, now).len(), 1);
     }
 
     #[test]

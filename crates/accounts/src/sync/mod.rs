@@ -7,6 +7,8 @@
 
 mod disk;
 mod leases;
+mod pause;
+mod recall;
 mod settle;
 mod unreadable;
 mod zones;
@@ -23,6 +25,8 @@ use disk::{Unwritten, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
+use pause::Pause;
+use recall::Recalled;
 use settle::Batches;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -99,7 +103,10 @@ pub struct AccountSync {
     store: Mutex<Option<Store>>,
     directory: RwLock<Arc<Directory>>,
     attempts: LoginAttempts,
-    journal: Mutex<Journal>,
+    journal: Arc<Mutex<Journal>>,
+    /// Held by whoever writes the journal's file or replaces it, until the disk has done so.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    recalled: Mutex<Recalled>,
     relays: Mutex<Vec<FleetRelay>>,
     leases: Mutex<Leases>,
     /// How leases are asked for, and which was asked for last.
@@ -128,12 +135,14 @@ impl AccountSync {
         let sync = Self {
             folder: folder.to_owned(),
             address: address.map(str::to_owned),
-            id: own_id(folder)?,
+            id: own_id(folder, journal.identity())?,
             name: name.to_owned(),
             store: Mutex::default(),
             directory: RwLock::default(),
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
-            journal: Mutex::new(journal),
+            journal: Arc::new(Mutex::new(journal)),
+            turn: Arc::default(),
+            recalled: Mutex::default(),
             relays: Mutex::default(),
             leases: Mutex::new(Leases::read(folder)),
             asking: Mutex::default(),
@@ -240,8 +249,7 @@ impl AccountSync {
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
     pub async fn close(&self) {
-        let written = self.write_down().and_then(|()| locked(&self.journal).sync());
-        if let Err(error) = written {
+        if let Err(error) = self.write_at_end().await {
             tracing::error!(%error, "cannot write the last second of usage");
         }
         match self.settle().await {
@@ -267,18 +275,29 @@ impl AccountSync {
         let mut tick = tokio::time::interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_settled = true;
+        let (mut settling, mut leasing) = (Pause::default(), Pause::default());
         for count in 1_u32.. {
             tick.tick().await;
+            let now = self.now().as_second();
             let looked = async {
                 self.refresh().await?;
-                if count % SETTLE == 0 || !is_settled {
+                if (count % SETTLE == 0 || !is_settled) && settling.is_over(Instant::now()) {
                     is_settled = true;
-                    is_settled = self.settle().await?;
+                    let settled = self.settle().await;
+                    settling.on_answer(&settled, Instant::now());
+                    is_settled = settled?;
                 }
-                self.lease().await
+                if leasing.is_over(Instant::now()) {
+                    let leased = self.lease().await;
+                    leasing.on_answer(&leased, Instant::now());
+                    leased?;
+                }
+                Ok::<(), StoreError>(())
             };
-            let now = self.now().as_second();
-            match looked.await {
+            let looked = looked.await;
+            match looked {
+                // nobody waits for a grant meanwhile
+                Ok(()) if leasing.is_begun() => locked(&self.state).1 = Some(now),
                 Ok(()) => {
                     let before = std::mem::replace(&mut *locked(&self.state), (None, Some(now)));
                     if before.0.is_some() {

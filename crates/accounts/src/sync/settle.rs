@@ -113,11 +113,14 @@ impl AccountSync {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
         *locked(&self.relays) = in_time(store.relays()).await?;
+        self.recall_usage().await?;
         let mut batches = *locked(&self.batches);
         let (identity, totals) = {
             let journal = locked(&self.journal);
             (journal.identity().to_owned(), journal.unsettled_after(batches.after))
         };
+        // so a kill leaves no journal that is behind the database
+        self.write_in_time().await;
         let (store, identity) = (&store, identity.as_str());
         let settled = batches.settle(&totals, |batch| async move {
             in_time(store.settle(identity, &batch)).await?;

@@ -10,6 +10,10 @@ pub(super) const MIGRATIONS: [(i64, &str, &str); 2] = [
 /// a power cut, if not the last commits.
 pub(super) const SQLITE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; \
      PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000";
+/// For PostgreSQL connections: a backend that waits does not see that its client left. So it gives up by itself, for a
+/// lock before the client does.
+pub(super) const POSTGRESQL: &str = "SET lock_timeout = 4000; SET statement_timeout = 30000; \
+     SET idle_in_transaction_session_timeout = 10000";
 
 pub(super) const VERSION: &str = "SELECT value FROM counter WHERE name = 'version'";
 /// The first statement of every change: it also lets one writer in at a time, in both databases.
@@ -38,6 +42,12 @@ pub(super) const REMOVE_ACCOUNT: &str = "DELETE FROM account WHERE name = $1";
 pub(super) const ADD_DEVICE: &str =
     "INSERT INTO device (account, name, kind, identity, hash) VALUES ($1, $2, $3, $4, $5)";
 pub(super) const REMOVE_DEVICES: &str = "DELETE FROM device WHERE account = $1";
+
+/// What a journal settled in periods that are not long over, as [`GRANTS`] has them: the next behind an account and its
+/// period, and how many at most.
+pub(super) const SETTLED: &str = "SELECT account, begun, down, up FROM traffic \
+     WHERE journal = $1 AND (begun >= $2 OR begun = 0) AND (account, begun) > ($3, $4) \
+     ORDER BY account, begun LIMIT $5";
 
 const SETTLE: &str = "INSERT INTO traffic (account, begun, journal, down, up) VALUES ";
 /// Totals only grow, so saying one again, or an older one later, changes nothing.
@@ -102,11 +112,13 @@ pub(super) fn held(count: usize) -> String {
     format!("{HELD}(VALUES {}) GROUP BY lease.account, lease.begun", pairs.join(", "))
 }
 
+const LEASE: &str = "INSERT INTO lease (account, begun, relay, granted, used) VALUES ";
+/// What says the same again writes nothing.
+const WHERE_CHANGED: &str = " ON CONFLICT (account, begun, relay) DO UPDATE SET \
+     granted = excluded.granted, used = excluded.used \
+     WHERE lease.granted <> excluded.granted OR lease.used <> excluded.used";
+
 /// Grants of one relay, which is `$1`, for so many accounts; each has four values more.
 pub(super) fn grant(count: usize) -> String {
-    format!(
-        "INSERT INTO lease (account, begun, relay, granted, used) VALUES {} \
-         ON CONFLICT (account, begun, relay) DO UPDATE SET granted = excluded.granted, used = excluded.used",
-        rows_of_four(count)
-    )
+    format!("{LEASE}{}{WHERE_CHANGED}", rows_of_four(count))
 }

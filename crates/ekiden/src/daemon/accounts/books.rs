@@ -15,22 +15,27 @@ pub(super) struct Books {
     /// What this relay may carry in it, and whether it may be more.
     may: u64,
     more: bool,
+    /// The relay's own count where the period began. It moves where bytes are found that this process did not count.
+    zero: u64,
     /// When it ends, by the clock that is never set.
     ends: Time,
 }
 
 impl Books {
-    /// What is to be told when the calendar shows `now`, at an instant.
+    /// What is to be told when the calendar shows `now`, at an instant, and `counted` is the relay's own count.
     pub(super) fn new(
         calendar: &Calendar,
         (now, instant): (Timestamp, Time),
-        QuotaShare { may, more, .. }: QuotaShare,
+        QuotaShare { may, used, more }: QuotaShare,
+        counted: u64,
     ) -> Self {
         let left = calendar.next(now).map_or(Span::MAX, |next| {
             let nanos = next.duration_since(now).as_nanos();
             Span::from_nanos(u64::try_from(nanos).unwrap_or(0))
         });
-        Self { begun: calendar.begun(now), may, more, ends: instant + left }
+        // what was used before this process began is not in its count
+        let zero = counted.wrapping_sub(used);
+        Self { begun: calendar.begun(now), may, more, zero, ends: instant + left }
     }
 
     /// How long the period still goes on.
@@ -59,7 +64,8 @@ mod tests {
     fn books(period: Period, now: &str, seconds: u64, share: QuotaShare) -> (Books, Time) {
         let calendar = Calendar::new(period, "UTC", 1).unwrap();
         let instant = Time::ZERO + Span::from_secs(seconds);
-        (Books::new(&calendar, (now.parse().unwrap(), instant), share), instant)
+        let now = now.parse().unwrap();
+        (Books::new(&calendar, (now, instant), share, share.used), instant)
     }
 
     #[test]
@@ -95,5 +101,12 @@ mod tests {
         assert!(later(SHARE) && later(QuotaShare { used: 500, ..SHARE }));
         assert!(!later(QuotaShare { may: 2_000, ..SHARE }));
         assert!(!later(QuotaShare { more: true, ..SHARE }));
+        // bytes of before that were found later leave less
+        let calendar = Calendar::new(Period::Never, "UTC", 1).unwrap();
+        let instant = Time::ZERO + Span::from_secs(500);
+        let found = QuotaShare { used: 500, ..SHARE };
+        let books =
+            Books::new(&calendar, ("2026-11-20T00:00:00Z".parse().unwrap(), instant), found, 10);
+        assert!(!books.are_kept(Some(told), instant));
     }
 }

@@ -168,7 +168,7 @@ impl AccountDirectory {
         // the old one's use would be held against all of the new one
         let (now, instant) = (self.sync.now(), clock::now());
         let Some(part) = self.sync.part(account.id) else { return };
-        let books = Books::new(&calendar, (now, instant), part);
+        let books = Books::new(&calendar, (now, instant), part, counted);
         if books.are_kept(one.books, instant) {
             return;
         }

@@ -1,0 +1,153 @@
+//! Relays of one PostgreSQL: its connections, its quotas, and journals that were moved or brought back.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
+
+mod common;
+
+use common::{LONG, Postgres, account, end, knows, life, prefix, sync, wait_for};
+use ekiden_accounts::{AccountId, AccountSync, GrantRequest, Store, StoreError, Total};
+use std::path::Path;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connection() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut holder = pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE traffic").execute(&mut *holder).await.unwrap();
+    let settle = |n| {
+        let store = &store;
+        async move {
+            let total = [Total { account: AccountId(n), begun: 0, down: 1, up: 1 }];
+            tokio::time::timeout(LONG, store.settle("journal", &total)).await
+        }
+    };
+    // on all connections that there may be
+    let settled = tokio::join!(settle(1), settle(2), settle(3), settle(4));
+    for settled in [settled.0, settled.1, settled.2, settled.3] {
+        let error = settled.expect("the statement waits").unwrap_err();
+        let StoreError::Database(error) = error else { panic!("{error}") };
+        let code = error.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("55P03"), "{error}");
+    }
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&pool).await.unwrap();
+    assert_eq!(waiting, 0);
+    // to a relay this is a database that does not answer
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), Some(&address)).await;
+    relay.used(AccountId(1), 1, 1);
+    let is_late = || relay.status().away.is_some_and(|why| why.contains("did not answer"));
+    wait_for("noticing that it does not answer", is_late).await;
+    holder.rollback().await.unwrap();
+    wait_for("settling", || relay.status().unsettled == 0).await;
+}
+
+const MIB: u64 = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
+    const QUOTA: u64 = 16 * MIB;
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("16 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    store.close().await;
+    let folders: Vec<_> = (0..10).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut relays = Vec::new();
+    for folder in &folders {
+        let relay = sync(folder.path(), Some(&address)).await;
+        assert_eq!(knows(&relay, "100.64.0.7"), Some(id));
+        relays.push(relay);
+    }
+    // a slice is 1 MiB
+    wait_for("the end of the quota", || {
+        // each relay is asked what the account may, as it is each second
+        let parts: Vec<_> = relays.iter().map(|relay| relay.part(id).unwrap()).collect();
+        assert!(parts[1..].iter().all(|part| part.used == 0 && part.may == MIB));
+        relays[0].used(id, parts[0].may - parts[0].used, 0);
+        parts[0].may >= QUOTA - MIB
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_grant_that_says_the_same_again_writes_nothing() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut written = Vec::new();
+    for used in [100, 100, 101] {
+        let asked = [GrantRequest { account: id, begun: 0, quota: 100, slice: 10, used }];
+        store.grant("r", &asked, 0).await.unwrap();
+        // the transaction that wrote the row
+        let row = "SELECT CAST(xmin AS TEXT) FROM lease";
+        let by: String = sqlx::query_scalar(row).fetch_one(&pool).await.unwrap();
+        written.push(by);
+    }
+    assert!(written[0] == written[1] && written[1] != written[2], "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("100 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    let [old, new] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let relay = life(old.path(), &address).await;
+    relay.0.used(id, 60 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may > 62 * MIB).await;
+    end(relay).await;
+    for name in ["usage.journal", "grants.json"] {
+        std::fs::copy(old.path().join(name), new.path().join(name)).unwrap();
+    }
+    let relay = life(new.path(), &address).await;
+    // with the old grant as another relay's, 38 MiB were left
+    relay.0.used(id, 10 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may > 72 * MIB).await;
+    assert_eq!(store.relays().await.unwrap().len(), 1);
+    end(relay).await;
+}
+
+/// The journal is put back as it was before its last bytes were settled.
+async fn counts_on_from_the_database(folder: &Path, address: Option<&str>, store: &Store) {
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("1 MB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    let [journal, older] = ["usage.journal", "older"].map(|name| folder.join(name));
+    for (down, total) in [(300, 300), (700, 1_000), (100, 1_100), (0, 1_100), (50, 1_150)] {
+        if total == 1_000 {
+            std::fs::copy(&journal, &older).unwrap();
+        }
+        if down == 100 {
+            std::fs::copy(&older, &journal).unwrap();
+        }
+        let relay = AccountSync::open(folder, address, "r").await.unwrap();
+        relay.used(id, down, 0);
+        relay.close().await;
+        let usage = store.usage(0).await.unwrap();
+        assert_eq!((usage[0].down, relay.part(id).unwrap().used), (total, total));
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_is_older_than_its_sqlite_swallows_no_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    counts_on_from_the_database(folder.path(), None, &store).await;
+}
+
+#[tokio::test]
+async fn a_journal_that_is_older_than_its_postgresql_swallows_no_bytes() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::at(&postgres.address()).await.unwrap();
+    counts_on_from_the_database(folder.path(), Some(&postgres.address()), &store).await;
+}
