@@ -169,17 +169,17 @@ impl Endpoint {
         // a relay tries four addresses over UDP and TCP at once and keeps the first tunnel that is
         // up: none may end another, and those it abandons end by themselves
         let of_this_peer = self.address.memory.tunnels(peer);
+        // where others have taken all places: one that is lost and not given up yet, and the one after it
+        let full = self.address.tunnels.load(Relaxed) >= self.limits.tunnels;
+        let most = if full { 2 } else { (self.limits.tunnels / 4).max(2) };
         let nth = usize::from(hello.lane);
         let id = match self.tunnels.values().find(same) {
             Some(tunnel) if tunnel.lanes[nth].is_some() => {
                 return self.reject(now, handle, code::PROTOCOL, "that lane is there already");
             }
             Some(tunnel) => tunnel.id,
-            None if of_this_peer >= (self.limits.tunnels / 4).max(2) => {
+            None if of_this_peer >= most => {
                 return self.reject(now, handle, code::NOT_KNOWN, "too many tunnels of yours");
-            }
-            None if self.address.tunnels.load(Relaxed) >= self.limits.tunnels => {
-                return self.reject(now, handle, code::NOT_KNOWN, "too many tunnels");
             }
             None => {
                 let id = self.new_id();
