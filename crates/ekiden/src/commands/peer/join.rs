@@ -189,7 +189,7 @@ impl Joining {
             )),
             _ if holds && self.is_new() => Err(format!(
                 "\"{name}\" was joined by another invitation, which still holds; this one is older, or a second one\n\
-                 nothing was written; to use it all the same: `ekiden peer revoke {name}`, then this command again"
+                 nothing was written; to use it all the same: have this relay revoked there, then `ekiden peer revoke {name}` here, and this command again"
             )),
             _ => Ok(()),
         }
