@@ -46,7 +46,8 @@ pub struct Limits {
     pub flows: usize,
     /// The largest datagram worth trying for, bytes of UDP payload. Default 8,972: an IP packet of 9,000.
     pub datagram: u16,
-    /// Concurrent tunnels that peers opened on one socket. Default 64.
+    /// Concurrent tunnels that peers opened on one address. One peer has a quarter at most, and where all are there
+    /// each still gets two. Default 64.
     pub tunnels: usize,
 }
 

@@ -125,9 +125,20 @@ impl Endpoint {
         self.replies.clear();
     }
 
-    /// A snapshot for the status.
+    /// Snapshots of all tunnels. Each looks at all of its tunnel's flows.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.tunnels.values().map(Tunnel::snapshot).collect()
+    }
+
+    /// A snapshot of one tunnel, for the status; `None` where it has ended.
+    pub fn snapshot(&self, tunnel: TunnelId) -> Option<Snapshot> {
+        self.tunnels.get(&tunnel).map(Tunnel::snapshot)
+    }
+
+    /// A peer's tunnels that are up.
+    pub fn tunnels_of(&self, peer: Fingerprint) -> impl Iterator<Item = TunnelId> {
+        let of_peer = move |tunnel: &&Tunnel| tunnel.up && tunnel.peer == peer;
+        self.tunnels.values().filter(of_peer).map(|tunnel| tunnel.id)
     }
 
     /// Nothing is held for flows that are no more.

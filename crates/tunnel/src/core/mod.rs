@@ -315,12 +315,12 @@ impl Endpoint {
         self.end(now, tunnel, code::CLOSED, reason.to_owned());
     }
 
-    /// Whether a tunnel that is up goes to this address.
-    pub fn has_tunnel_at(&self, at: SocketAddr) -> bool {
+    /// The tunnel that goes to this address, if one does that is up.
+    pub fn tunnel_at(&self, at: SocketAddr) -> Option<TunnelId> {
         let lanes = |tunnel: &Tunnel| {
             tunnel.lanes.iter().flatten().any(|lane| lane.quinn.remote_address() == at)
         };
-        self.tunnels.values().any(|tunnel| tunnel.up && lanes(tunnel))
+        self.tunnels.values().find(|tunnel| tunnel.up && lanes(tunnel)).map(|tunnel| tunnel.id)
     }
 
     /// The next datagram that is due, into `buf`.

@@ -28,6 +28,9 @@ const PATIENCE: Span = Span::from_secs(10);
 pub(crate) const STRANGER: &str =
     "your relay is not a peer of this one; its operator can invite it";
 
+/// To a peer that shows an invitation which nobody has used: it would stay good for whoever has read it.
+const PEER_ALREADY: &str = "your relay is a peer of this one already; its operator can revoke it, or invite it again with --renew";
+
 /// To a lane whose tunnel is another thread's: the kernel chooses the thread by the sender's address.
 const ELSEWHERE: &str =
     "the two connections of the tunnel came from two addresses; connecting again may help";
@@ -146,8 +149,8 @@ impl Endpoint {
         let Some(peer) = certificate(&pending.lane.quinn) else {
             return self.reject(now, handle, code::NOT_KNOWN, "no certificate was shown");
         };
+        let invitation: [u8; 32] = Sha256::digest(&hello.secret).into();
         if !self.peers.contains_key(&peer) {
-            let invitation: [u8; 32] = Sha256::digest(&hello.secret).into();
             // each of its connections shows it
             let by_another = self.joining.get(&invitation).is_some_and(|by| *by != peer);
             if by_another || !self.invited.contains_key(&invitation) {
@@ -162,6 +165,9 @@ impl Endpoint {
             }
             return;
         }
+        if self.invited.contains_key(&invitation) {
+            return self.reject(now, handle, code::NOT_KNOWN, PEER_ALREADY);
+        }
         let Some(terms) = self.peers.get(&peer).copied() else { return };
         let same = |tunnel: &&Tunnel| {
             !tunnel.opener && tunnel.peer == peer && tunnel.session == hello.session
@@ -169,17 +175,17 @@ impl Endpoint {
         // a relay tries four addresses over UDP and TCP at once and keeps the first tunnel that is
         // up: none may end another, and those it abandons end by themselves
         let of_this_peer = self.address.memory.tunnels(peer);
+        // where others have taken all places: one that is lost and not given up yet, and the one after it
+        let full = self.address.tunnels.load(Relaxed) >= self.limits.tunnels;
+        let most = if full { 2 } else { (self.limits.tunnels / 4).max(2) };
         let nth = usize::from(hello.lane);
         let id = match self.tunnels.values().find(same) {
             Some(tunnel) if tunnel.lanes[nth].is_some() => {
                 return self.reject(now, handle, code::PROTOCOL, "that lane is there already");
             }
             Some(tunnel) => tunnel.id,
-            None if of_this_peer >= (self.limits.tunnels / 4).max(2) => {
+            None if of_this_peer >= most => {
                 return self.reject(now, handle, code::NOT_KNOWN, "too many tunnels of yours");
-            }
-            None if self.address.tunnels.load(Relaxed) >= self.limits.tunnels => {
-                return self.reject(now, handle, code::NOT_KNOWN, "too many tunnels");
             }
             None => {
                 let id = self.new_id();

@@ -92,7 +92,7 @@ impl Inlet {
         {
             let mut core = locked(&self.shared.core);
             if self.unclaimed.as_mut().is_some_and(|unclaimed| !unclaimed.takes(&datagram)) {
-                if !core.has_tunnel_at(self.way.peer) {
+                if core.tunnel_at(self.way.peer).is_none() {
                     return Err(io::Error::other("too much came, and no tunnel goes over it"));
                 }
                 self.unclaimed = None;

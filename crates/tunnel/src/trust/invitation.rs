@@ -165,7 +165,9 @@ impl FromStr for Token {
             if error.is_eof() { BadToken::Incomplete } else { BadToken::Damaged }
         })?;
         let port = text.a.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        if port.is_none_or(|port| port == 0) || text.a.len() > 300 {
+        // it is printed, on terminals too, where control characters are commands
+        let is_plain = text.a.len() <= 300 && text.a.bytes().all(|byte| byte.is_ascii_graphic());
+        if port.is_none_or(|port| port == 0) || !is_plain {
             return Err(BadToken::Damaged);
         }
         let token = Self {
@@ -237,6 +239,16 @@ mod tests {
             let mut wrong = text.clone();
             wrong.replace_range(at..=at, other);
             assert!(wrong.parse::<Token>().is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_address_with_control_characters_is_refused() {
+        assert!(token().to_string().parse::<Token>().is_ok());
+        for address in ["a\u{1b}[2Jb:4433", "a\nb:4433", "a b:4433", "\u{202e}a:4433"] {
+            let token = Token { address: address.to_owned(), ..token() };
+            let read = token.to_string().parse::<Token>();
+            assert_eq!(read, Err(BadToken::Damaged), "{address:?}");
         }
     }
 

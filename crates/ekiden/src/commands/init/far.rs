@@ -58,21 +58,22 @@ pub(super) fn set_up(mut session: Session, args: Far, token: Option<Token>) -> R
         Plan::Nothing | Plan::Not => return Ok(exit::FINE),
     };
     let prepared = session.document.prepare(&changes, &session.place)?;
+    session.place.make_state(&folder)?;
+    let credentials = joining.keep_credentials(&credentials)?;
     if !args.offline && joining.is_new() {
         let seen = session.runtime.block_on(probe(&credentials, &joining.peer));
         match told(&seen, &token.address) {
             Told::Reached(said) => warn(&said),
             Told::Refused(why) => return Err(why.into()),
             Told::Unreached(why) => {
-                let why = format!("{why}\nnothing was written; --offline writes without trying");
+                let why = format!(
+                    "{why}\nno peer was kept, and the configuration is as it was; --offline writes them without trying"
+                );
                 return Err(why.into());
             }
         }
     }
-    session.place.make_state(&folder)?;
-    let done = joining
-        .keep(&credentials)
-        .and_then(|kept| kept.or_undo(prepared.commit()).map_err(Into::into));
+    let done = joining.keep().and_then(|kept| kept.or_undo(prepared.commit()).map_err(Into::into));
     let (config, what) = (session.place.config.as_path(), format!("at {}", token.address));
     record_change(Some(config), ("ekiden init far", &name), &done, &what);
     done?;

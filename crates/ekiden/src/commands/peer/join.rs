@@ -74,6 +74,7 @@ fn join(token: &Token, args: &Join) -> Result<u8, Box<dyn Error>> {
     if !args.offline {
         joining.check(&runtime, &credentials)?;
     }
+    let credentials = joining.keep_credentials(&credentials)?;
     if !args.offline && joining.is_new() {
         let seen = runtime.block_on(probe(&credentials, &joining.peer));
         match told(&seen, &token.address) {
@@ -84,7 +85,7 @@ fn join(token: &Token, args: &Join) -> Result<u8, Box<dyn Error>> {
             }
         }
     }
-    let kept = joining.keep(&credentials)?;
+    let kept = joining.keep()?;
     if let Some(prepared) = prepared {
         kept.or_undo(prepared.commit())?;
     }
@@ -188,13 +189,13 @@ impl Joining {
             )),
             _ if holds && self.is_new() => Err(format!(
                 "\"{name}\" was joined by another invitation, which still holds; this one is older, or a second one\n\
-                 nothing was written; to use it all the same: `ekiden peer revoke {name}`, then this command again"
+                 nothing was written; to use it all the same: have this relay revoked there, then `ekiden peer revoke {name}` here, and this command again"
             )),
             _ => Ok(()),
         }
     }
 
-    /// This relay's own, which are kept only with the peer.
+    /// This relay's own; new ones, which nothing keeps yet, where it has none.
     pub(crate) fn credentials(&self) -> Result<Credentials, Box<dyn Error>> {
         Ok(match self.store.own_credentials()? {
             Some(own) => own,
@@ -202,9 +203,18 @@ impl Joining {
         })
     }
 
-    /// Keeps the peer, and the credentials that it knows.
-    pub(crate) fn keep(self, credentials: &Credentials) -> Result<Kept, Box<dyn Error>> {
-        self.store.keep_credentials(credentials)?;
+    /// Keeps these unless this relay has others, and returns those that it has. To be called before the other relay is
+    /// reached: the invitation is good for these alone from then on, whatever becomes of this program.
+    pub(crate) fn keep_credentials(
+        &self,
+        made: &Credentials,
+    ) -> Result<Credentials, Box<dyn Error>> {
+        self.store.keep_credentials(made)?;
+        Ok(self.store.credentials()?)
+    }
+
+    /// Keeps the peer.
+    pub(crate) fn keep(self) -> Result<Kept, Box<dyn Error>> {
         if self.is_done() {
             return Ok(Kept(None));
         }
@@ -255,7 +265,7 @@ pub(crate) fn told(seen: &Probe, address: &str) -> Told {
     let port = address.rsplit_once(':').map_or(address, |(_, port)| port);
     if let Some(why) = &seen.refused {
         return Told::Refused(format!(
-            "the relay at {address} was reached and refuses: {why}\nthe invitation may have been used or revoked: ask for another, which `ekiden init shore` gives with --renew; nothing was written"
+            "the relay at {address} was reached and refuses: {why}\nthe invitation may have been used or revoked: ask for another, which `ekiden init shore` gives with --renew; no peer was kept"
         ));
     }
     match (&seen.udp, &seen.tcp) {

@@ -237,6 +237,31 @@ fn an_old_line_is_refused_with_what_to_do() {
     assert_eq!(kept(), before);
 }
 
+/// The other relay keeps whoever has shown an invitation: a key that cannot be kept here is not shown.
+#[test]
+fn a_relay_that_cannot_keep_its_key_uses_no_invitation_up() {
+    let (one, other) = (relay(), relay());
+    let line = shore(&one, free_port());
+    let _one_daemon = serve(&one);
+    // also for root, whom no permissions stop
+    let obstacle = other.path().join("state/.identity.json.new");
+    fs::create_dir_all(&obstacle).unwrap();
+    let clients = format!("127.0.0.1:{}", free_port());
+    let far = ["init", "--yes", "far", "--listen", &clients];
+    let join = ["peer", "join", "--name", "shore"];
+    let run = |args: &[&str]| other.run(&[args, &[invitation(&line)]].concat());
+    for args in [&far[..], &join] {
+        let refused = run(args);
+        let said = stderr(&refused);
+        assert!(!refused.status.success() && said.contains("identity.json"), "{said}");
+        let list = one.printed(&["peer", "list"]);
+        assert!(list.contains("invited, not connected yet"), "{list}");
+    }
+    fs::remove_dir(&obstacle).unwrap();
+    let joined = run(&join);
+    assert!(joined.status.success(), "{}", stderr(&joined));
+}
+
 #[test]
 fn without_a_terminal_only_yes_writes() {
     let home = relay();

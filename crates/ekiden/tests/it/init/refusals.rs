@@ -66,10 +66,6 @@ fn wrong_answers_are_refused_with_what_to_do() {
         (&["init", "--yes", "far", &token[..90]], &["incomplete: its end is missing", "in quotes"]),
         (&["peer", "join", &token[..90], "--name", "x"], &["incomplete: its end is missing"]),
         (&["init", "--yes", "far", "ekiden9-abc"], &["another version"]),
-        (
-            &["init", "--yes", "far", token, "--listen", &listen],
-            &["was not reached", "UDP 127.0.0.1:", "TCP 127.0.0.1:", "nothing was written"],
-        ),
         (&["init", "--yes", "modem", "--listen", &listen], &["--rate is missing"]),
         (&["init", "--yes", "half-way", "--name", "a:80"], &["without a port"]),
         (
@@ -89,6 +85,24 @@ fn wrong_answers_are_refused_with_what_to_do() {
     ] {
         refused(&home, args, parts);
     }
+}
+
+/// Its own key aside, which it may have shown.
+#[test]
+fn nothing_is_written_where_the_other_relay_is_not_reached() {
+    let shore_home = relay();
+    let line = shore(&shore_home, free_port());
+    let home = relay();
+    let before = fs::read_to_string(home.config()).unwrap();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let output = home.run(&["init", "--yes", "far", invitation(&line), "--listen", &listen]);
+    let said = stderr(&output);
+    assert!(!output.status.success(), "{said}");
+    for part in ["was not reached", "UDP 127.0.0.1:", "TCP 127.0.0.1:", "no peer was kept"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(fs::read_to_string(home.config()).unwrap(), before);
+    assert!(!home.path().join("state/relays.json").exists());
 }
 
 #[test]

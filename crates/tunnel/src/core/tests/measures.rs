@@ -1,6 +1,6 @@
 //! What rate and what delay: bounds well away from what is measured (`docs/book/src/design/decisions/0009-tunnel.md`).
 
-use super::network::{FAR, NEAR, Network, Path, pattern};
+use super::network::{FAR, NEAR, Network, Path, pattern, slow};
 use crate::core::*;
 use crate::frame::Carries;
 use ekiden_model::control::rate_hold::breaker::Trip;
@@ -67,6 +67,24 @@ fn the_mtu_shown_is_the_smaller_one_of_both_lanes() {
         network.run_for(Span::from_secs(700));
         assert_eq!(network.ends.each_ref().map(|end| end.snapshots()[0].mtu), [1_500; 2]);
     }
+}
+
+#[test]
+fn one_tunnel_of_several_is_seen_by_itself() {
+    let mut network = Network::up(&Path::default());
+    let peers = network.ends.each_ref().map(|end| end.credentials.fingerprint());
+    let (now, to) = (network.now, network.addresses[FAR]);
+    let near = &mut network.ends[NEAR];
+    let other = near.connect(now, to, peers[FAR], Bytes::new(), slow(), (78, false)).unwrap();
+    assert_eq!(near.tunnels_of(peers[FAR]).collect::<Vec<_>>(), network.tunnel[NEAR].as_slice());
+    network.run_for(Span::from_secs(1));
+    let [near, far] = &network.ends;
+    assert_eq!(far.tunnels_of(peers[NEAR]).count(), 2);
+    assert_eq!(far.tunnels_of(peers[FAR]).count(), 0);
+    let seen = near.snapshot(other).unwrap();
+    assert_eq!((seen.tunnel, seen.up, seen.allotted), (other, true, slow().send));
+    network.ends[NEAR].close(network.now, other, "over");
+    assert!(network.ends[NEAR].snapshot(other).is_none());
 }
 
 #[test]

@@ -64,6 +64,53 @@ fn an_invitation_stays_good_until_the_relay_that_joins_is_kept() {
 }
 
 #[test]
+fn a_peer_is_refused_with_an_invitation_that_nobody_has_used() {
+    const SECOND: &[u8] = b"the secret of a second invitation";
+    let mut network = Network::up(&Path::default());
+    let terms = slow();
+    let peer = AdmittedPeer { fingerprint: network.ends[NEAR].credentials.fingerprint(), terms };
+    let invited = Invited { secret: crate::trust::hash(SECOND), terms };
+    network.ends[FAR].admit(network.now, &[peer], &[invited]);
+    let far = network.ends[FAR].credentials.fingerprint();
+    // its own, used before, is shown each time
+    for (session, secret, is_taken) in [(5, SECRET, true), (6, SECOND, false)] {
+        let (now, to, key) = (network.now, network.addresses[FAR], (session, false));
+        let secret = Bytes::from_static(secret);
+        let id = network.ends[NEAR].connect(now, to, far, secret, terms, key).unwrap();
+        network.run_for(Span::from_secs(1));
+        let seen = network.ends[NEAR].snapshot(id);
+        assert_eq!(seen.is_some_and(|seen| seen.up), is_taken, "{session}");
+    }
+    let reason = network.down(NEAR).unwrap();
+    assert!(reason.contains("is a peer of this one already"), "{reason}");
+    assert_eq!(network.ends[FAR].snapshots().len(), 2, "and its tunnels stay");
+}
+
+#[test]
+fn a_peer_gets_in_where_others_have_taken_all_places() {
+    let mut network = Network::new(&Path::default());
+    network.ends[FAR].limits.tunnels = 12;
+    let relays = [(); 5].map(|()| Credentials::generate().unwrap());
+    let peer =
+        |relay: &Credentials| AdmittedPeer { fingerprint: relay.fingerprint(), terms: slow() };
+    network.ends[FAR].admit(network.now, &relays.each_ref().map(peer), &[]);
+    let far = network.ends[FAR].credentials.fingerprint();
+    let counts = relays.each_ref().map(|relay| {
+        join(&mut network, relay);
+        for session in 6..8 {
+            let (now, to, key) = (network.now, network.addresses[FAR], (session, false));
+            network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), key).unwrap();
+        }
+        network.run_for(Span::from_millis(600));
+        let of_relay = |tunnel: &&Tunnel| tunnel.peer == relay.fingerprint();
+        network.ends[FAR].tunnels.values().filter(of_relay).count()
+    });
+    // a quarter each, and two where all are taken
+    assert_eq!(counts, [3, 3, 3, 3, 2]);
+    assert_eq!(network.down(NEAR), Some("the peer ended it: too many tunnels of yours"));
+}
+
+#[test]
 fn a_relay_that_waits_to_join_is_refused_once_its_invitation_is_revoked() {
     let mut network = Network::new(&Path::default());
     network.keeps = None;

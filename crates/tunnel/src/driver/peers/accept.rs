@@ -1,7 +1,7 @@
 //! Handles the sockets' events: tunnels up and lost, peers joined, flows opened.
 
 use super::{Incoming, Inner};
-use crate::core::{Event, Fingerprint, FlowId, STRANGER, Snapshot, TunnelEnd, TunnelId};
+use crate::core::{Event, Fingerprint, FlowId, STRANGER, TunnelEnd, TunnelId};
 use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::peers::probe::TRIAL;
 use crate::driver::{Driver, locked};
@@ -145,11 +145,8 @@ impl Inner {
     ) -> Option<Ready> {
         let listening = self.listening.iter().filter(|_| own.is_none());
         listening.into_iter().find_map(|driver| {
-            let all = locked(&driver.shared.core).snapshots();
-            let other = |seen: &Snapshot| {
-                seen.up && seen.peer == peer && !is_of(ended, driver, seen.tunnel)
-            };
-            let tunnel = all.into_iter().find(other)?.tunnel;
+            let core = locked(&driver.shared.core);
+            let tunnel = core.tunnels_of(peer).find(|tunnel| !is_of(ended, driver, *tunnel))?;
             Some(Ready { driver: Arc::clone(driver), tunnel })
         })
     }

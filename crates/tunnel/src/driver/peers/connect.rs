@@ -275,8 +275,8 @@ async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < pause {
         tokio::time::sleep(pause.min(Duration::from_secs(1))).await;
-        let all = locked(&driver.shared.core).snapshots();
-        if all.iter().any(|seen| seen.tunnel == tunnel && seen.flows > 0) {
+        let seen = locked(&driver.shared.core).snapshot(tunnel);
+        if seen.is_some_and(|seen| seen.flows > 0) {
             since = Instant::now();
         }
     }

@@ -77,10 +77,8 @@ impl PeerState {
 
     pub(crate) fn status(&self) -> TunnelStatus {
         let ready = self.ready.borrow().clone();
-        let tunnel = ready.as_ref().and_then(|ready| {
-            let all = locked(&ready.driver.shared.core).snapshots();
-            all.into_iter().find(|snapshot| snapshot.tunnel == ready.tunnel)
-        });
+        let snapshot = |ready: &Ready| locked(&ready.driver.shared.core).snapshot(ready.tunnel);
+        let tunnel = ready.as_ref().and_then(snapshot);
         let (now, outage) = (clock::now(), *locked(&self.outage));
         let is_down = ready.is_none();
         let pacing = ready.map(|ready| locked(&ready.driver.shared.late).clone());

@@ -156,8 +156,7 @@ async fn tunnel(inner: Arc<Inner>, joined: Arc<Joined>, to: SocketAddr) -> Resul
         up = inner.attempt(&joined, (to, Underlay::Udp), false) => up?,
         why = nobody(to) => return Err(why.into()),
     };
-    let snapshots = locked(&up.driver.shared.core).snapshots();
-    let rtt = snapshots.iter().find(|seen| seen.tunnel == up.tunnel).map(|seen| seen.rtt);
+    let rtt = locked(&up.driver.shared.core).snapshot(up.tunnel).map(|seen| seen.rtt);
     end_tunnel(up).await;
     Ok(rtt.unwrap_or_default())
 }

@@ -215,16 +215,20 @@ fn gave_way() -> io::Error {
     io::Error::other("it gave way to another address, because too many came")
 }
 
-/// Waits until no tunnel uses this end: anybody can connect, and bytes are not inspected here.
+/// Waits until no tunnel uses this end, or its tunnel has newer ones: anybody can connect, and bytes are not inspected
+/// here.
 async fn unclaimed(
     driver: &Driver,
     end: SocketAddr,
     claim: Duration,
     mut place: Place,
 ) -> io::Error {
-    let is_used = || driver.with(|core| core.has_tunnel_at(end));
+    let used_by = || driver.with(|core| core.tunnel_at(end));
     let until = Instant::now() + claim;
-    while !is_used() {
+    let first = loop {
+        if let Some(tunnel) = used_by() {
+            break tunnel;
+        }
         if Instant::now() >= until {
             return io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it");
         }
@@ -232,12 +236,18 @@ async fn unclaimed(
             () = tokio::time::sleep(LOOK.min(claim)) => {}
             () = place.lost() => return gave_way(),
         }
+    };
+    let mut claimed = place.identified(clock::now(), first);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(claim) => {}
+            () = claimed.lost() => return io::Error::other("its tunnel goes over newer ones"),
+        }
+        let Some(tunnel) = used_by() else {
+            return io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it any more");
+        };
+        claimed = claimed.taken_over(tunnel);
     }
-    place.identified(clock::now());
-    while is_used() {
-        tokio::time::sleep(claim).await;
-    }
-    io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it any more")
 }
 
 struct Registered<'a> {

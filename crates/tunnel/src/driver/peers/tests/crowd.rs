@@ -85,6 +85,97 @@ async fn a_carrier_of_a_stranger_ends_after_some_initials() {
     assert!(!matches!(ended.unwrap(), Ok(1..)));
 }
 
+/// A port whose connections lead on. When they are cut, the other side does not learn it.
+async fn one_sided(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let (cut, stops) = watch::channel(false);
+    tokio::spawn(async move {
+        while let Ok((mut one, _)) = listener.accept().await {
+            let mut stops = stops.clone();
+            stops.mark_unchanged();
+            tokio::spawn(async move {
+                let mut other = TcpStream::connect(to).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut one, &mut other) => {}
+                    _ = stops.changed() => {}
+                }
+                drop(one);
+                // and the other one stays
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    (at, cut)
+}
+
+/// Writes until it has happened: packets show the far relay the way that the tunnel goes now.
+async fn write_until(client: &mut FlowStream, happened: impl Fn() -> bool) {
+    while !happened() {
+        client.write_all(&[7]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tunnel_that_moves_keeps_its_two_newest_connections() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (at, cut) = one_sided(listener.local_addr().unwrap()).await;
+    let mut pair = pair_through("127.0.0.1:0", mbit(40), |_| at);
+    let door = Arc::new(Mutex::new(Door::new(clock::now(), &Limits::default())));
+    let ended = Arc::new(Mutex::new(Vec::<String>::new()));
+    let (far, at_door, ends) = (Arc::clone(&pair.far.inner), Arc::clone(&door), Arc::clone(&ended));
+    tokio::spawn(async move {
+        let acceptor: tokio_rustls::TlsAcceptor = far.credentials.carrier_server().unwrap().into();
+        let driver = Arc::clone(&far.listening[0]);
+        let inside = FallbackTarget { driver, carried: Arc::clone(&far.carried) };
+        while let Ok((stream, from)) = listener.accept().await {
+            let place = locked(&at_door).on_attempt(clock::now(), from.ip()).unwrap();
+            let (acceptor, inside, ends) = (acceptor.clone(), inside.clone(), Arc::clone(&ends));
+            tokio::spawn(async move {
+                // it is not looked again whether they are used
+                let claim = Duration::from_secs(3_600);
+                let inside = (&inside, place);
+                let why = tcp_fallback::incoming(&acceptor, stream, from, inside, claim).await;
+                locked(&ends).push(why.unwrap_or_else(|error| error).to_string());
+            });
+        }
+    });
+    let (mut client, _server) = flow(&mut pair).await;
+    write_until(&mut client, || locked(&door).claimed() == 1).await;
+    cut.send_replace(true);
+    write_until(&mut client, || locked(&door).claimed() == 2).await;
+    for gone in [1, 2] {
+        cut.send_replace(true);
+        write_until(&mut client, || locked(&ended).len() >= gone).await;
+    }
+    assert_eq!(*locked(&ended), ["its tunnel goes over newer ones"; 2]);
+    assert_eq!(locked(&door).claimed(), 2);
+}
+
+#[tokio::test]
+async fn a_connection_counts_for_the_tunnel_that_goes_over_it_now() {
+    let credentials = Credentials::generate().unwrap();
+    let peer = credentials.fingerprint();
+    let mut core = Endpoint::new(credentials, Limits::default(), false, Instant::now(), None);
+    let [one, other] = [1, 2].map(|session| {
+        let (to, terms) = (SocketAddr::from(([127, 0, 0, 1], 1)), Terms::new(mbit(1), mbit(1)));
+        let (now, secret) = (ekiden_model::units::Time::ZERO, bytes::Bytes::new());
+        core.connect(now, to, peer, secret, terms, (session, false)).unwrap()
+    });
+    let now = clock::now();
+    let mut door = Door::new(now, &Limits::default());
+    let mut come = |tunnel| {
+        let place = door.on_attempt(now, [127, 0, 0, 1].into()).unwrap();
+        place.identified(now, tunnel)
+    };
+    let [first, second] = [one, one].map(&mut come);
+    let [mut first, _second] = [first, second].map(|claim| claim.taken_over(other));
+    let _third = come(other);
+    assert_eq!(door.claimed(), 2);
+    first.lost().await;
+}
+
 /// In short datagrams, so that more come than a stranger may send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_carrier_with_a_tunnel_carries_all_that_comes() {

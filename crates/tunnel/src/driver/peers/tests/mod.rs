@@ -313,7 +313,7 @@ async fn falls_back_to_tcp_when_udp_is_blocked() {
     let over = |relays: &Peers| relays.status()[0].over_tcp;
     assert!(over(&pair.near).is_some() && over(&pair.far).is_some());
     let end = pair.far.status()[0].tunnel.as_ref().and_then(|tunnel| tunnel.address).unwrap();
-    assert!(pair.far.inner.listening[0].with(|core| core.has_tunnel_at(end)));
+    assert!(pair.far.inner.listening[0].with(|core| core.tunnel_at(end)).is_some());
     let upload: Vec<u8> = (0..4_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
     let (sent, length) = (Sha256::digest(&upload), upload.len());
     tokio::spawn(async move {
