@@ -45,9 +45,11 @@ pub(super) const REMOVE_DEVICES: &str = "DELETE FROM device WHERE account = $1";
 
 /// What a journal settled in periods that are not long over, as [`GRANTS`] has them: the next behind an account and its
 /// period, and how many at most.
-pub(super) const SETTLED: &str = "SELECT account, begun, down, up FROM traffic \
-     WHERE journal = $1 AND (begun >= $2 OR begun = 0) AND (account, begun) > ($3, $4) \
-     ORDER BY account, begun LIMIT $5";
+pub(super) const SETTLED: &str = concat!(
+    "SELECT account, begun, down, up FROM traffic WHERE journal = $1",
+    " AND (begun >= $2 OR begun = 0) AND (account, begun) > ($3, $4)",
+    " ORDER BY account, begun LIMIT $5"
+);
 
 const SETTLE: &str = "INSERT INTO traffic (account, begun, journal, down, up) VALUES ";
 /// Totals only grow, so saying one again, or an older one later, changes nothing.
