@@ -34,12 +34,20 @@ impl AccountSync {
             let since = self.now().as_second().saturating_sub(PAST);
             let store = self.store().await?;
             let had = in_time(store.settled(&identity, since, after)).await?;
-            let (last, lacked) =
-                (had.last().map(Keyed::key), locked(&self.journal).on_recalled(&had));
-            locked(&self.recalled).after = last;
-            if last.is_none() {
-                locked(&self.journal).on_all_recalled();
-            }
+            let lacked = {
+                let mut recalled = locked(&self.recalled);
+                // another one had this part meanwhile
+                if recalled.after != Some(after) {
+                    continue;
+                }
+                recalled.after = had.last().map(Keyed::key);
+                let mut journal = locked(&self.journal);
+                let lacked = journal.on_recalled(&had);
+                if recalled.after.is_none() {
+                    journal.on_all_recalled();
+                }
+                lacked
+            };
             if lacked > 0 {
                 tracing::warn!(
                     "the usage journal lacked {lacked} bytes that the database has; they count again"
