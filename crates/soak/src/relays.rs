@@ -227,15 +227,15 @@ impl Relays {
         Err(io::Error::other(printed))
     }
 
-    /// Waits until clients' connections are over at the near relay, for a minute at most; whether they are. What closes
-    /// them counts, too, and what carries messages is counted within a second. A relay gives a silent client that has not
-    /// said what it wants half a minute.
+    /// Waits until clients' connections are over at the near relay, for two and a half minutes at most; whether they are.
+    /// What closes them counts, too, and what carries messages is counted within a second. A relay gives a half-closed
+    /// connection two minutes.
     pub(crate) fn settle(&self) -> bool {
         let is_over = || {
             let status = self.near.home.status();
             status.is_some_and(|status| status["budgets"][0]["used"].as_u64() == Some(0))
         };
-        let settled = (0..60).any(|_| {
+        let settled = (0..150).any(|_| {
             thread::sleep(Duration::from_secs(1));
             is_over()
         });
