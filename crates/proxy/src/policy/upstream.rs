@@ -37,12 +37,20 @@ struct HopHealth {
     lines: FlapLines,
     /// When it last answered.
     answered: Time,
+    /// When it last began to rest.
+    failed: Time,
 }
 
 impl HopHealth {
     fn new() -> Self {
         let health = Health::new(Config::default());
-        Self { health, last_error: None, lines: FlapLines::default(), answered: Time::ZERO }
+        Self {
+            health,
+            last_error: None,
+            lines: FlapLines::default(),
+            answered: Time::ZERO,
+            failed: Time::ZERO,
+        }
     }
 }
 
@@ -186,9 +194,10 @@ impl Hop {
     /// clients that ask for silent ones must not take the upstream from others.
     pub(crate) fn on_no_answer(&self, since: Time, failure: &Failure) {
         let is_silent = {
-            let HopHealth { health, answered, .. } = &*locked(&self.health);
+            let HopHealth { health, answered, failed, .. } = &*locked(&self.health);
             // while it rests nobody else asks it
-            *answered < since && health.is_available(since)
+            let while_resting = *failed <= since && !health.is_available(since);
+            *answered < since && !while_resting
         };
         if is_silent {
             self.on_failure(failure);
@@ -201,9 +210,12 @@ impl Hop {
             return;
         }
         let now = clock::now();
-        let HopHealth { health, last_error, lines, .. } = &mut *locked(&self.health);
+        let HopHealth { health, last_error, lines, failed, .. } = &mut *locked(&self.health);
         let is_news = health.is_available(now);
         health.on_failure(now);
+        if is_news {
+            *failed = now;
+        }
         if let Some(left_out) = lines.next(now, true, is_news) {
             let retry_in = health.deadline().since(now);
             tracing::warn!(upstream = %self.name, %failure, %retry_in, left_out, "upstream unreachable; backing off");
@@ -290,6 +302,13 @@ mod tests {
         assert!(hop.is_available(clock::now()));
         drop(waiting);
         assert!(hop.is_available(clock::now()));
+        // what was asked before, and nobody answers, does
+        let [first, second] = [(); 2].map(|()| hop.wait(Span::ZERO));
+        drop(first);
+        std::thread::sleep(std::time::Duration::from_millis(2_100));
+        assert!(hop.is_available(clock::now()));
+        drop(second);
+        assert!(!hop.is_available(clock::now()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use ekiden_model::resources::overload::Source;
 use ekiden_model::units::{Span, Time};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 
 /// How long a pair is blocked: a browser that saw QUIC fail uses TCP for some minutes, and may then try again.
@@ -11,9 +12,10 @@ pub(super) const BLOCKED_SECONDS: u32 = 30;
 pub(super) const MOST: usize = 16_384;
 /// Those that are put into it: the kernel removes the ones that have ended up to some seconds later.
 const IN_USE: usize = MOST / 4 * 3;
-/// The most pairs of one client, and of an IPv6 /64, of which one may use any address. A browser begins far fewer
-/// connections in that time.
+/// The most pairs of one client. A browser begins far fewer connections in that time.
 const OF_CLIENT: usize = 256;
+/// Of an IPv6 /64: one client may use any of its addresses, and many clients share it.
+const OF_NETWORK: usize = IN_USE / 4;
 
 /// A client with its port, and a destination.
 pub(super) type Pair = (SocketAddr, IpAddr);
@@ -24,7 +26,8 @@ pub(super) struct BlockedPairs {
     /// With their ends, the earliest first.
     order: VecDeque<(Time, Pair)>,
     known: HashSet<Pair>,
-    of_client: HashMap<Source, usize>,
+    of_client: HashMap<IpAddr, usize>,
+    of_network: HashMap<Source, usize>,
     /// Of IPv4, and of IPv6.
     of_family: [usize; 2],
 }
@@ -50,13 +53,16 @@ impl BlockedPairs {
     }
 
     fn add(&mut self, end: Time, pair: Pair) -> bool {
-        let (client, family) = (Source::from(pair.0.ip()), usize::from(pair.0.is_ipv6()));
+        let (client, family) = (pair.0.ip(), usize::from(pair.0.is_ipv6()));
+        let network = Source::from(client);
         let has = self.of_client.get(&client).copied().unwrap_or(0);
-        let fits = has < OF_CLIENT && self.of_family[family] < IN_USE;
+        let all = self.of_network.get(&network).copied().unwrap_or(0);
+        let fits = has < OF_CLIENT && all < OF_NETWORK && self.of_family[family] < IN_USE;
         if !fits || !self.known.insert(pair) {
             return false;
         }
         self.of_client.insert(client, has + 1);
+        self.of_network.insert(network, all + 1);
         self.of_family[family] += 1;
         self.order.push_back((end, pair));
         true
@@ -64,15 +70,20 @@ impl BlockedPairs {
 
     fn forget(&mut self, pair: Option<(Time, Pair)>) {
         let Some((_, pair)) = pair else { return };
-        let (client, family) = (Source::from(pair.0.ip()), usize::from(pair.0.is_ipv6()));
+        let (client, family) = (pair.0.ip(), usize::from(pair.0.is_ipv6()));
         self.known.remove(&pair);
         self.of_family[family] = self.of_family[family].saturating_sub(1);
-        let left = self.of_client.get(&client).map_or(0, |has| has.saturating_sub(1));
-        match left {
-            0 => self.of_client.remove(&client),
-            left => self.of_client.insert(client, left),
-        };
+        one_less(&mut self.of_client, client);
+        one_less(&mut self.of_network, Source::from(client));
     }
+}
+
+fn one_less<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+    let left = counts.get(&key).map_or(0, |has| has.saturating_sub(1));
+    match left {
+        0 => counts.remove(&key),
+        left => counts.insert(key, left),
+    };
 }
 
 #[cfg(test)]
@@ -108,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_one_network_have_what_one_client_has() {
+    fn the_addresses_of_one_network_leave_three_quarters() {
         let to: IpAddr = "2001:db8::1".parse().unwrap();
         let of = |network: u16, host: u16| {
             let client = IpAddr::from([0xfd77, 0, 0, network, 0, 0, 0, host]);
@@ -116,10 +127,10 @@ mod tests {
         };
         let mut blocked = BlockedPairs::default();
         let many: Vec<Pair> = (1..=60).flat_map(|host| of(1, host)).collect();
-        assert_eq!(blocked.take(NOW, &many).len(), OF_CLIENT);
+        assert_eq!(blocked.take(NOW, &many).len(), OF_NETWORK);
         let other: Vec<Pair> = of(2, 1).collect();
         assert_eq!(blocked.take(NOW, &other), other);
-        assert_eq!(blocked.take(NOW + Span::from_secs(30), &many).len(), OF_CLIENT);
+        assert_eq!(blocked.take(NOW + Span::from_secs(30), &many).len(), OF_NETWORK);
     }
 
     #[test]

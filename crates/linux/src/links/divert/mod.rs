@@ -124,7 +124,7 @@ impl Divert {
     }
 
     /// Answers QUIC of these clients to these destinations with "port unreachable" for half a minute. What is beyond 256
-    /// pairs of one client, or of an IPv6 /64, gets no answer. Errors: nothing was set; the plan diverts no QUIC.
+    /// pairs of one client, or of 3,072 of an IPv6 /64, gets no answer. Errors: nothing was set; the plan diverts no QUIC.
     pub fn block_quic(
         &mut self,
         now: Time,
