@@ -157,6 +157,9 @@ pub(crate) const AFTER: Duration = Duration::from_secs(2);
 /// answers, and a busy machine lets any wait for some.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// What waited while a stream stood still has come after this: some MB, at the pace with which TCP begins anew.
+const DRAINS: Duration = Duration::from_secs(10);
+
 /// Whether a fault of this kind may break such a transfer: name servers and losses only before it is open. Open ones
 /// survive an outage by TCP. A tunnel does not: what goes through it is reset after ten seconds.
 fn may_break(kind: Kind, leg: Leg, opened: bool) -> bool {
@@ -219,7 +222,7 @@ fn stopped_by(windows: &[Window], fault: &Window, broken: &Break) -> bool {
     let end = fault.over + AFTER;
     let (mut since, mut until) = (fault.from, end);
     for still in windows.iter().filter(|window| may_stall(window.kind, broken.leg)) {
-        let again = still.over + still.over.saturating_sub(still.from) + AFTER;
+        let again = still.over + still.over.saturating_sub(still.from) + DRAINS;
         if still.from <= end && fault.from <= again {
             (since, until) = (since.min(still.from), until.max(again));
         }
@@ -348,6 +351,9 @@ mod tests {
         let late = Break { moved: second(49), to: second(49), ..hung };
         assert!(explains(&until, &late).is_some());
         assert!(explains(&until[1..], &late).is_none());
+        // TCP tries again after as long as it has tried, and then it takes its time
+        let last = |moved| Break { moved: second(moved), to: second(moved), ..late.clone() };
+        assert!(explains(&until, &last(69)).is_some() && explains(&until, &last(70)).is_none());
     }
 
     #[test]
