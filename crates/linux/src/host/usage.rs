@@ -115,10 +115,10 @@ mod tests {
     #[test]
     fn this_process_s_descriptors_are_counted() {
         let before = descriptors().unwrap();
-        let held: Vec<_> = (0..50).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+        let held: Vec<_> = (0..400).map(|_| fs::File::open("/dev/null").unwrap()).collect();
         let now = descriptors().unwrap();
-        // other tests open and close some meanwhile
-        assert!(now.used >= before.used + 20, "{before:?} {now:?}");
+        // other tests of this process close some meanwhile
+        assert!(now.used >= before.used + 200, "{before:?} {now:?}");
         assert!(now.most.is_none_or(|most| most >= now.used));
         drop(held);
     }
