@@ -41,6 +41,16 @@ pub(crate) struct Client {
     payer: Option<Arc<str>>,
 }
 
+/// A message that came. It counts once, also where a rate has it wait.
+pub(crate) struct Incoming {
+    reading: Reading,
+    /// As in [`Asked`].
+    proven: bool,
+    bytes: usize,
+    /// Its asker's rate has let it pass; its account may still hold it up.
+    within_rate: bool,
+}
+
 /// A question that a reply belongs to.
 pub(crate) struct Asked {
     question: Box<ClientQuestion>,
@@ -58,11 +68,23 @@ pub(crate) enum Handled {
     Silence,
     /// The reply to this question comes later.
     Later(Asked, Pin<Box<dyn Future<Output = Answered> + Send>>),
+    /// Of a client's stream: a rate does not let it pass yet. It may come again.
+    Wait(Incoming),
 }
 
 /// The largest reply to an account that has nothing left, or that forged questions may use up: of a datagram without EDNS
 /// (RFC 1035 §2.3.4).
 const LEAST_MOST: usize = 512;
+
+impl Origin {
+    /// The client's address; `None`: it is a peer.
+    const fn client(self) -> Option<IpAddr> {
+        match self {
+            Self::Udp(client) | Self::Tcp(client) => Some(client),
+            Self::Peer => None,
+        }
+    }
+}
 
 impl Client {
     /// A client, if it may ask.
@@ -113,44 +135,68 @@ fn may_ask(config: &RuntimeConfig, client: IpAddr) -> bool {
     !denied && (near || named())
 }
 
-/// Reads a message of a client that may ask, or of a peer; a reply at once is written into `out`.
+/// Takes in a message of a client that may ask, or of a peer.
+pub(crate) fn receive(config: &RuntimeConfig, from: &Client, bytes: &[u8]) -> Incoming {
+    let counts = &config.shared.dns.counts;
+    let counter = match from.origin {
+        Origin::Udp(_) => &counts.udp,
+        Origin::Tcp(_) => &counts.tcp,
+        Origin::Peer => &counts.peers,
+    };
+    counter.fetch_add(1, Relaxed);
+    let mut reading = read_question(bytes);
+    let mut proven = matches!(from.origin, Origin::Tcp(_));
+    if let (Reading::Question(question), Some(client)) = (&mut reading, from.origin.client()) {
+        proven |= exchange_cookies(config, question, client);
+    }
+    Incoming { reading, proven, bytes: bytes.len(), within_rate: false }
+}
+
+/// Takes in a message and handles it.
 pub(crate) fn handle(
     config: &Arc<RuntimeConfig>,
     from: &Client,
     bytes: &[u8],
     out: &mut Vec<u8>,
 ) -> Handled {
+    answer(config, from, receive(config, from, bytes), out)
+}
+
+/// Handles a message, which may have waited; a reply at once is written into `out`.
+pub(crate) fn answer(
+    config: &Arc<RuntimeConfig>,
+    from: &Client,
+    mut incoming: Incoming,
+    out: &mut Vec<u8>,
+) -> Handled {
     let dns = &config.shared.dns;
-    let (counter, client) = match from.origin {
-        Origin::Udp(client) => (&dns.counts.udp, Some(client)),
-        Origin::Tcp(client) => (&dns.counts.tcp, Some(client)),
-        Origin::Peer => (&dns.counts.peers, None),
-    };
-    counter.fetch_add(1, Relaxed);
-    let mut reading = read_question(bytes);
-    let mut proven = matches!(from.origin, Origin::Tcp(_));
-    if let (Reading::Question(question), Some(client)) = (&mut reading, client) {
-        proven |= exchange_cookies(config, question, client);
-    }
     let now = clock::now();
-    let allowed = match client {
-        // the devices of an account have a rate each
-        Some(client) => locked(&dns.rate).on_question(now, Asker::at(client), proven),
-        None => locked(&dns.peer_rate).on_question(now, from.asker.clone(), true),
-    };
+    if !incoming.within_rate {
+        incoming.within_rate = match from.origin.client() {
+            // the devices of an account have a rate each
+            Some(client) => locked(&dns.rate).on_question(now, Asker::at(client), incoming.proven),
+            None => locked(&dns.peer_rate).on_question(now, from.asker.clone(), true),
+        };
+    }
     let verdict = match &from.payer {
-        Some(payer) if allowed => config.shared.quotas.on_question(payer, bytes.len()),
+        Some(payer) if incoming.within_rate => {
+            config.shared.quotas.on_question(payer, incoming.bytes)
+        }
         _ => QuestionVerdict::Counts,
     };
     let spent = verdict == QuestionVerdict::Spent;
-    let allowed = allowed
+    let allowed = incoming.within_rate
         && verdict != QuestionVerdict::Later
         && (!spent || locked(&dns.spent_rate).on_question(now, from.spender(), true));
+    if !allowed && matches!(from.origin, Origin::Tcp(_)) {
+        return Handled::Wait(incoming);
+    }
+    let Incoming { reading, proven, .. } = incoming;
     if !allowed {
         dns.counts.limited.fetch_add(1, Relaxed);
         return match reading {
             // all clients of a peer share its stream, which thus goes on
-            Reading::Question(question) if client.is_none() => {
+            Reading::Question(question) if from.origin == Origin::Peer => {
                 reply(config, from, &Asked { question, proven, spent }, &Outcome::Failed, out);
                 Handled::Reply
             }

@@ -1,15 +1,16 @@
 //! Questions on a stream (RFC 7766): over TCP, or out of a peer's tunnel. Replies leave as they are there, in any
 //! order.
 
-use super::{Client, Handled, handle, reply};
+use super::{Client, Handled, Incoming, answer, receive, reply};
 use crate::outbound::dns::pipe::read_some;
 use crate::runtime::RuntimeConfig;
 use crate::wire::dns::{Messages, framed};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// Limits of a stream.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +27,11 @@ pub(crate) const CLIENT: Limits = Limits { idle: Duration::from_secs(10), waitin
 pub(crate) const PEER: Limits = Limits { idle: Duration::from_secs(60), waiting: 1_024 };
 /// A reply must be taken within this time.
 const WRITING: Duration = Duration::from_secs(5);
+/// A message that a rate holds up is tried again after so long.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Answers until the client ends the stream, asks nothing for too long, or sends a message that is shorter than a header.
+/// While a rate holds up a client's message, nothing more is read: replies on their way are not lost.
 pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
     client: Client,
@@ -39,7 +43,9 @@ pub(crate) async fn serve(
     let mut later: JoinSet<Vec<u8>> = JoinSet::new();
     let mut ended = false;
     let mut due = Instant::now() + idle;
-    while !ended || !later.is_empty() {
+    // held up by a rate, and tried again then
+    let (mut held, mut again): (Option<Incoming>, _) = (None, due);
+    while !ended || held.is_some() || !later.is_empty() {
         let mut out = Vec::new();
         tokio::select! {
             Some(done) = later.join_next(), if !later.is_empty() => {
@@ -50,32 +56,48 @@ pub(crate) async fn serve(
                 }
                 due = Instant::now() + idle;
             }
+            () = sleep_until(again.min(due)), if held.is_some() => {
+                if Instant::now() >= due {
+                    config().shared.dns.counts.limited.fetch_add(1, Relaxed);
+                    (held, received, ended) = (None, Messages::default(), true);
+                }
+            }
             read = timeout_at(due, read_some(&mut from, &mut received)),
-                if !ended && later.len() < waiting =>
+                if !ended && held.is_none() && later.len() < waiting =>
             {
                 // whoever has nothing more to ask may still wait for answers
                 ended = !matches!(read, Ok(Ok(n)) if n > 0);
             }
         }
         while later.len() < waiting {
-            let message = match received.take() {
-                Ok(Some(message)) => message,
-                Ok(None) => break,
-                Err(_) => return,
+            let incoming = match held.take() {
+                Some(incoming) => incoming,
+                None => match received.take() {
+                    Ok(Some(message)) => {
+                        due = Instant::now() + idle;
+                        receive(&config(), &client, &message)
+                    }
+                    Ok(None) => break,
+                    Err(_) => return,
+                },
             };
-            due = Instant::now() + idle;
             let now = config();
-            match handle(&now, &client, &message, &mut out) {
+            match answer(&now, &client, incoming, &mut out) {
                 Handled::Reply => {
                     if !send(&mut to, &out).await {
                         return;
                     }
                 }
                 Handled::Silence => return,
-                Handled::Later(asked, answer) => {
+                Handled::Wait(incoming) => {
+                    held = Some(incoming);
+                    again = Instant::now() + AGAIN;
+                    break;
+                }
+                Handled::Later(asked, outcome) => {
                     let client = client.clone();
                     later.spawn(async move {
-                        let outcome = answer.await;
+                        let outcome = outcome.await;
                         let mut out = Vec::new();
                         reply(&now, &client, &asked, &outcome, &mut out);
                         out

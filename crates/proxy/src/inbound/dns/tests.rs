@@ -109,10 +109,65 @@ async fn an_account_that_is_behind_its_rate_is_answered_later() {
     let config = config(|settings| settings.dns.rate = 100_000);
     let rates = [None, Some(Rate::from_bits_per_second(80_000))];
     config.shared.quotas.set("anna", Limits { rates, ..Limits::default() });
-    let [replies, bytes] = ask(&config, 4_000);
+    let ip: IpAddr = [192, 0, 2, 1].into();
+    let from = Client { origin: Origin::Udp(ip), ..client(Some("anna")) };
+    let [replies, bytes] = ask_from(&config, &from, 4_000);
     // 16 KiB at once, and a second of the rate; more where the machine is slow
     assert!((45_000..105_000).contains(&bytes) && replies < 2_000, "{replies} of {bytes} bytes");
     assert!(config.shared.dns.counts.limited.load(Relaxed) > 1_000);
+}
+
+/// The codes of the replies to so many questions, which a client sends at once on a stream.
+async fn codes_of_stream(
+    config: &Arc<RuntimeConfig>,
+    from: Client,
+    limits: StreamLimits,
+    questions: u16,
+) -> Vec<ResponseCode> {
+    let (mut ours, theirs) = duplex(1 << 16);
+    let config = Arc::clone(config);
+    let serving = tokio::spawn(serve(move || Arc::clone(&config), from, limits, theirs));
+    for id in 0..questions {
+        ours.write_all(&question(id)).await.unwrap();
+    }
+    ours.shutdown().await.unwrap();
+    let (mut bytes, mut received) = (Vec::new(), Messages::default());
+    ours.read_to_end(&mut bytes).await.unwrap();
+    serving.await.unwrap();
+    let mut codes = Vec::new();
+    for bytes in bytes.chunks(1_000) {
+        received.room().put_slice(bytes);
+        while let Some(reply) = received.take().unwrap() {
+            codes.push(Message::from_vec(&reply).unwrap().response_code);
+        }
+    }
+    codes
+}
+
+#[tokio::test]
+async fn questions_on_a_stream_wait_for_the_rate_and_all_are_answered() {
+    let config = config(|settings| settings.dns.rate = 100_000);
+    let rates = [None, Some(Rate::from_bits_per_second(80_000))];
+    config.shared.quotas.set("anna", Limits { rates, ..Limits::default() });
+    let codes = codes_of_stream(&config, client(Some("anna")), PEER, 1_200).await;
+    assert_eq!(codes, [ResponseCode::NXDomain; 1_200], "of its account");
+    let config = self::config(|settings| settings.dns.rate = 10);
+    let codes = codes_of_stream(&config, client(None), PEER, 25).await;
+    assert_eq!(codes, [ResponseCode::NXDomain; 25], "of its address");
+    let counts = &config.shared.dns.counts;
+    assert_eq!((counts.tcp.load(Relaxed), counts.limited.load(Relaxed)), (25, 0), "once each");
+}
+
+#[tokio::test]
+async fn a_stream_that_no_rate_lets_go_on_ends_with_what_was_answered() {
+    let config = config(|settings| settings.dns.rate = 100_000);
+    let rates = [None, Some(Rate::from_bits_per_second(8))];
+    config.shared.quotas.set("anna", Limits { rates, ..Limits::default() });
+    let limits = StreamLimits { idle: Duration::from_millis(300), ..PEER };
+    let codes = codes_of_stream(&config, client(Some("anna")), limits, 1_200).await;
+    // of 16 KiB
+    assert!((300..1_200).contains(&codes.len()), "{}", codes.len());
+    assert_eq!(config.shared.dns.counts.limited.load(Relaxed), 1);
 }
 
 #[tokio::test]
@@ -149,24 +204,7 @@ async fn a_message_without_a_header_ends_a_stream() {
 async fn a_peer_has_a_rate_and_its_stream_goes_on() {
     let config = config(|settings| settings.dns.rate = 1);
     for peer in ["ship", "barge"] {
-        let (mut ours, theirs) = duplex(1 << 16);
-        let config = Arc::clone(&config);
-        let of = Client::peer(peer);
-        let serving = tokio::spawn(serve(move || Arc::clone(&config), of, PEER, theirs));
-        for id in 0..200 {
-            ours.write_all(&question(id)).await.unwrap();
-        }
-        ours.shutdown().await.unwrap();
-        let (mut bytes, mut received) = (Vec::new(), Messages::default());
-        ours.read_to_end(&mut bytes).await.unwrap();
-        serving.await.unwrap();
-        let mut codes = Vec::new();
-        for bytes in bytes.chunks(1_000) {
-            received.room().put_slice(bytes);
-            while let Some(reply) = received.take().unwrap() {
-                codes.push(Message::from_vec(&reply).unwrap().response_code);
-            }
-        }
+        let codes = codes_of_stream(&config, Client::peer(peer), PEER, 200).await;
         let known = codes.iter().filter(|code| **code == ResponseCode::NXDomain).count();
         let failed = codes.iter().filter(|code| **code == ResponseCode::ServFail).count();
         // 16 a second, twice that at once

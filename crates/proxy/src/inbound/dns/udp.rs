@@ -77,7 +77,7 @@ impl DnsPort {
         };
         match handle(config, &from, bytes, out) {
             Handled::Reply => self.send(ends, out),
-            Handled::Silence => {}
+            Handled::Silence | Handled::Wait(_) => {}
             Handled::Later(asked, later) => {
                 let (port, config) = (Arc::clone(self), Arc::clone(config));
                 tokio::spawn(async move {
