@@ -137,3 +137,19 @@ pub(super) fn charge(
     used.add(direction, counted);
     Some(counted)
 }
+
+/// Charges what is due of an account in a direction. What does not count yet stays due, also where the account is cut: its
+/// next period pays for it.
+pub(super) fn charge_due(
+    state: &mut State,
+    now: Time,
+    account: Account,
+    used: &UsageCounters,
+    direction: Direction,
+) {
+    let due = &used.due[direction as usize];
+    // other connections may add to it meanwhile
+    let bytes = due.swap(0, Relaxed);
+    let counted = charge(state, now, account, used, direction, bytes).unwrap_or(0);
+    due.fetch_add(bytes - counted, Relaxed);
+}

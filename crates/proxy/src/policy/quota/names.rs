@@ -1,12 +1,11 @@
 //! Questions for names, and their replies. They belong to no connection of an account, and count all the same: else
 //! whatever they carry would pass for nothing.
 
-use super::state::State;
 use super::{NotAdmitted, Quotas, UNCLAIMED, framing};
 use crate::settings::{Limits, Unclaimed};
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::{Config, Direction};
-use ekiden_model::units::{Span, Time};
+use ekiden_model::units::Span;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,11 +51,11 @@ impl Quotas {
             let found = state.accounts.get(payer);
             let account = found.and_then(|found| Some((found.account?, Arc::clone(&found.used))));
             let Some((account, used)) = account else { return QuestionVerdict::Later };
-            if state.quota.cut_until(account).is_some() {
-                return QuestionVerdict::Spent;
-            }
             // what others left, or no question would ever pay for it
-            if Direction::ALL.into_iter().any(|way| charge(state, now, payer, way, 0).is_none()) {
+            for direction in Direction::ALL {
+                framing::charge_due(state, now, account, &used, direction);
+            }
+            if state.quota.cut_until(account).is_some() {
                 return QuestionVerdict::Spent;
             }
             let mut paid_at = |direction| state.quota.paid_at(now, account, direction);
@@ -65,35 +64,56 @@ impl Quotas {
             if is_late || used.due.iter().any(|due| due.load(Relaxed) > DUE) {
                 return QuestionVerdict::Later;
             }
-            match charge(state, now, payer, Direction::Up, bytes) {
-                Some(()) => QuestionVerdict::Counts,
-                None => QuestionVerdict::Spent,
-            }
+            used.due[Direction::Up as usize].fetch_add(bytes as u64, Relaxed);
+            framing::charge_due(state, now, account, &used, Direction::Up);
+            QuestionVerdict::Counts
         })
     }
 
     /// A reply of so many bytes goes to the account.
     pub(crate) fn on_reply(&self, payer: &str, bytes: usize) {
-        self.change(|state, now| charge(state, now, payer, Direction::Down, bytes));
+        self.change(|state, now| {
+            let Some(found) = state.accounts.get(payer) else { return };
+            let Some(account) = found.account else { return };
+            let used = Arc::clone(&found.used);
+            // with what is due, or a busy relay would let it grow
+            used.due[Direction::Down as usize].fetch_add(bytes as u64, Relaxed);
+            framing::charge_due(state, now, account, &used, Direction::Down);
+        });
     }
 }
 
-/// `None`: nothing of the account may pass any more.
-fn charge(
-    state: &mut State,
-    now: Time,
-    payer: &str,
-    direction: Direction,
-    bytes: usize,
-) -> Option<()> {
-    let found = state.accounts.get(payer)?;
-    let (account, used) = (found.account?, Arc::clone(&found.used));
-    let due = &used.due[direction as usize];
-    // with what is due, or a busy relay would let it grow
-    let before = due.swap(0, Relaxed);
-    let all = before.saturating_add(bytes as u64);
-    let counted = framing::charge(state, now, account, &used, direction, all);
-    let rest = counted.map_or(before, |counted| all - counted);
-    due.fetch_add(rest, Relaxed);
-    counted.map(|_| ())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Allowance, ExceededAction, Sharing};
+    use ekiden_model::units::Bytes;
+
+    fn used(quotas: &Quotas) -> u64 {
+        quotas.usage().iter().map(|usage| usage.up + usage.down).sum()
+    }
+
+    #[test]
+    fn bytes_beyond_a_quota_are_due_until_it_grows_and_count_once() {
+        let limits = |bytes| {
+            let (bytes, period) = (Bytes::new(bytes), Span::from_secs(3_600));
+            let quota = Allowance { bytes, period, on_exceeded: ExceededAction::Cut };
+            Limits { quota: Some(quota), ..Limits::default() }
+        };
+        let quotas = Quotas::new(&Sharing::default());
+        quotas.set("anna", limits(1_000));
+        let anna = quotas.admit_known("anna", None).unwrap();
+        assert_eq!(quotas.on_question("anna", 100), QuestionVerdict::Counts);
+        anna.charge_later(Direction::Down, 1_200);
+        // the first uses it up, the second finds it so
+        quotas.on_second();
+        quotas.on_second();
+        quotas.on_reply("anna", 300);
+        assert_eq!(quotas.on_question("anna", 100), QuestionVerdict::Spent, "for nothing");
+        assert_eq!(used(&quotas), 1_000);
+        quotas.set("anna", limits(10_000));
+        quotas.on_second();
+        quotas.on_second();
+        assert_eq!(used(&quotas), 1_600);
+    }
 }

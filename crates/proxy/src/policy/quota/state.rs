@@ -168,11 +168,7 @@ impl State {
             all.filter_map(|state| Some((state.account?, Arc::clone(&state.used)))).collect();
         for (account, used) in all {
             for direction in Direction::ALL {
-                let due = used.due[direction as usize].swap(0, Relaxed);
-                let counted = framing::charge(self, now, account, &used, direction, due);
-                // of an account that is over, none counts any more
-                let rest = counted.map_or(0, |counted| due - counted);
-                used.due[direction as usize].fetch_add(rest, Relaxed);
+                framing::charge_due(self, now, account, &used, direction);
             }
         }
     }
