@@ -50,6 +50,11 @@ impl Backlog {
         Self { budget, messages: VecDeque::new(), bytes: 0, unflushed: false }
     }
 
+    /// What its room is taken from.
+    pub(crate) const fn budget(&self) -> &TransferShare {
+        &self.budget
+    }
+
     /// Room for a message of so many bytes, if there is any.
     pub(crate) fn room(&self, length: usize) -> Option<Room> {
         let size = length + BESIDE;

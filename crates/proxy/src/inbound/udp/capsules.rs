@@ -184,10 +184,8 @@ impl<'a> CapsuleFlow<'a> {
         self.around += bytes.len();
         // apart, because its payloads are sent
         let mut reader = std::mem::take(&mut self.reader);
-        let session = self.session;
-        let budget = session.transfer();
         let end = loop {
-            let partial = &mut self.partial;
+            let (partial, budget) = (&mut self.partial, self.backlog.budget());
             let hold = |length| {
                 *partial = budget.reserve(length);
                 partial.is_some()
