@@ -201,6 +201,7 @@ impl Cache {
             key,
             forward: ForwardReason::Bypass,
             asked,
+            no_store: rules::asks_no_store(request),
             request: None,
             stale: None,
             conditions: Vec::new(),

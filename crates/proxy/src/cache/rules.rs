@@ -83,6 +83,11 @@ pub(crate) fn only_if_cached(request: &Request) -> bool {
     has(&request.fields, "cache-control", "only-if-cached")
 }
 
+/// Whether the client wants the answer not to be kept (RFC 9111 §5.2.1.5).
+pub(super) fn asks_no_store(request: &Request) -> bool {
+    has(&request.fields, "cache-control", "no-store")
+}
+
 /// Whether the client wants its own copy validated.
 pub(super) fn is_conditional(request: &Request) -> bool {
     ["if-none-match", "if-modified-since"]
@@ -100,12 +105,6 @@ pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Par
     // the URL has the host
     parts.headers.remove(HOST);
     Some(parts)
-}
-
-/// Whether the client wants the answer not to be kept (RFC 9111 §5.2.1.5).
-pub(super) fn asks_no_store(request: &request::Parts) -> bool {
-    let said = request.headers.get(CACHE_CONTROL).map_or(&b""[..], |value| value.as_bytes());
-    said.split(|byte| *byte == b',').any(|one| one.trim_ascii() == b"no-store")
 }
 
 /// Keeps only the request fields that later requests are compared by.
@@ -399,6 +398,19 @@ mod tests {
         ] {
             let request = request(&format!("{head}\r\n"));
             assert_eq!(client_has_it(&request, tag, at), has, "{head}");
+        }
+    }
+
+    #[test]
+    fn a_client_s_directives_are_found_in_every_spelling() {
+        for (head, said) in [
+            ("Cache-Control: no-store, only-if-cached\r\n", true),
+            ("CACHE-CONTROL: Only-If-Cached ,\tNO-STORE\r\n", true),
+            ("Cache-Control: only-if-cached\r\nCache-Control: x=\"a\", no-store\r\n", true),
+            ("Cache-Control: no-stores, if-cached\r\nPragma: no-store\r\n", false),
+        ] {
+            let request = request(head);
+            assert_eq!((asks_no_store(&request), only_if_cached(&request)), (said, said), "{head}");
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Visit {
     pub(super) watch: Watch,
     pub(super) forward: ForwardReason,
     pub(super) asked: SystemTime,
+    /// The client wants the answer not to be kept.
+    pub(super) no_store: bool,
     /// For `http-cache-semantics`; `None` where the response is not to be cached.
     pub(super) request: Option<request::Parts>,
     /// The cached response to validate.
@@ -75,9 +77,9 @@ impl Visit {
     /// the server replaces nothing, and what a client asks takes nothing from others: an answer without a body, or one
     /// that is not to be kept.
     pub(crate) fn drop_older(&self, response: &Response) {
-        if let (Some(stale), Some(request)) = (&self.stale, &self.request)
+        if let (Some(stale), Some(_)) = (&self.stale, &self.request)
             && response.status < 500
-            && !rules::asks_no_store(request)
+            && !self.no_store
         {
             self.cache.remove(&stale.key);
         }
@@ -139,7 +141,7 @@ impl Visit {
         let fresh = Arc::new(fresh);
         let entry = CacheEntry::Response(Arc::clone(&fresh));
         let kept = keep && self.watch.unless_changed(|| put(store, key, entry)).is_some();
-        if !kept && !rules::asks_no_store(parts) {
+        if !kept && !self.no_store {
             // valid for this request, but not cacheable any more
             self.cache.remove(key);
         }
