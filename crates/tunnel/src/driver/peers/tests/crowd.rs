@@ -85,30 +85,6 @@ async fn a_carrier_of_a_stranger_ends_after_some_initials() {
     assert!(!matches!(ended.unwrap(), Ok(1..)));
 }
 
-/// A port whose connections lead on. When they are cut, the other side does not learn it.
-async fn one_sided(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
-    let (cut, stops) = watch::channel(false);
-    tokio::spawn(async move {
-        while let Ok((mut one, _)) = listener.accept().await {
-            let mut stops = stops.clone();
-            stops.mark_unchanged();
-            tokio::spawn(async move {
-                let mut other = TcpStream::connect(to).await.unwrap();
-                tokio::select! {
-                    _ = tokio::io::copy_bidirectional(&mut one, &mut other) => {}
-                    _ = stops.changed() => {}
-                }
-                drop(one);
-                // and the other one stays
-                std::future::pending::<()>().await;
-            });
-        }
-    });
-    (at, cut)
-}
-
 /// Writes until it has happened: packets show the far relay the way that the tunnel goes now.
 async fn write_until(client: &mut FlowStream, happened: impl Fn() -> bool) {
     while !happened() {
@@ -120,7 +96,7 @@ async fn write_until(client: &mut FlowStream, happened: impl Fn() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_that_moves_keeps_its_two_newest_connections() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (at, cut) = one_sided(listener.local_addr().unwrap()).await;
+    let (at, cut) = tcp_alone(listener.local_addr().unwrap(), false);
     let mut pair = pair_through("127.0.0.1:0", mbit(40), |_| at);
     let door = Arc::new(Mutex::new(Door::new(clock::now(), &Limits::default())));
     let ended = Arc::new(Mutex::new(Vec::<String>::new()));

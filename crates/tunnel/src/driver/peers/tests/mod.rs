@@ -277,8 +277,9 @@ async fn why_a_flow_ends_is_told_also_after_it_was_answered() {
     }
 }
 
-/// A port at which TCP leads on to the relay, and UDP to nobody.
-fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
+/// A port at which TCP leads on to the relay, and UDP to nobody. `told`: whether the relay learns it when connections are
+/// cut.
+fn tcp_alone(to: SocketAddr, told: bool) -> (SocketAddr, watch::Sender<bool>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -294,6 +295,11 @@ fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
                     _ = tokio::io::copy_bidirectional(&mut one, &mut other) => {}
                     _ = stops.changed() => {}
                 }
+                if !told {
+                    drop(one);
+                    // and the other one stays
+                    std::future::pending::<()>().await;
+                }
             });
         }
     });
@@ -305,7 +311,7 @@ fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
 async fn falls_back_to_tcp_when_udp_is_blocked() {
     let mut cut = None;
     let mut pair = pair_through("127.0.0.1:0", mbit(40), |far| {
-        let (at, stop) = tcp_alone(far);
+        let (at, stop) = tcp_alone(far, true);
         cut = Some(stop);
         at
     });
@@ -411,7 +417,7 @@ async fn tcp_carries_where_the_udp_port_is_filtered_on_loopback_too() {
 async fn a_probe_joins_over_udp_or_tcp_and_says_what_is_closed() {
     let mut cut = None;
     let pair = pair_through("127.0.0.1:0", mbit(40), |far| {
-        let (at, stop) = tcp_alone(far);
+        let (at, stop) = tcp_alone(far, true);
         cut = Some(stop);
         at
     });
