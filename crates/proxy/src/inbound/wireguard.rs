@@ -148,39 +148,11 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::status::AccountsStatus;
-    use crate::policy::accounts::{Directory, PendingLogin};
+    use crate::policy::accounts::testing::OneAccount;
     use crate::resources::Resources;
     use crate::runtime::shared::Shared;
     use crate::settings::{Account, Limits, Settings};
     use ekiden_linux::host::clock;
-
-    /// One account, whose clients are of 10.77.0.0/24.
-    #[derive(Debug)]
-    struct Anna;
-
-    impl Directory for Anna {
-        fn at(&self, _: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
-            let (allow, deny) = (vec![], vec![]);
-            Some(Ok(Arc::new(KnownAccount { id: 7, name: "anna".into(), allow, deny })))
-        }
-
-        fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {
-            None
-        }
-
-        fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
-            Box::pin(async { unreachable!("no test logs in") })
-        }
-
-        fn may_stay(&self, _: i64) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn status(&self) -> AccountsStatus {
-            AccountsStatus::default()
-        }
-    }
 
     /// The configuration of a relay at 192.168.1.1 that answers questions for names, where the account may have one
     /// connection.
@@ -196,7 +168,8 @@ mod tests {
         });
         let (resources, _admitted) = Resources::new(&settings, true);
         let shared = Shared::new(&settings, resources, None);
-        let config = RuntimeConfig::new(Arc::new(settings), shared, Some(Arc::new(Anna)), None);
+        let anna = OneAccount { name: "anna", at: [10, 77, 0, 2].into() };
+        let config = RuntimeConfig::new(Arc::new(settings), shared, Some(Arc::new(anna)), None);
         Arc::new(config.unwrap())
     }
 

@@ -184,6 +184,46 @@ pub fn read_basic(value: &[u8]) -> Option<(String, String)> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::observe::status::AccountsStatus;
+
+    /// An account whose lists are empty.
+    pub(crate) fn account(id: i64, name: &str) -> Arc<KnownAccount> {
+        Arc::new(KnownAccount { id, name: name.into(), allow: vec![], deny: vec![] })
+    }
+
+    /// A directory that knows one account, number 7, at one address.
+    #[derive(Debug)]
+    pub(crate) struct OneAccount {
+        pub(crate) name: &'static str,
+        pub(crate) at: IpAddr,
+    }
+
+    impl Directory for OneAccount {
+        fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+            (address == self.at).then(|| Ok(account(7, self.name)))
+        }
+
+        fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {
+            None
+        }
+
+        fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
+            Box::pin(async { unreachable!("no test logs in") })
+        }
+
+        fn may_stay(&self, _: i64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn status(&self) -> AccountsStatus {
+            AccountsStatus::default()
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::destination::Destination;

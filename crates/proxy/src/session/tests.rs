@@ -3,47 +3,16 @@
 use super::*;
 use crate::destination::Destination;
 use crate::observe::registry::{Protocol, Registry};
-use crate::observe::status::AccountsStatus;
-use crate::policy::accounts::{Directory, KnownAccount, PendingLogin};
+use crate::policy::accounts::Directory;
+use crate::policy::accounts::testing::{OneAccount, account};
 use crate::resources::{AcceptedClient, Resources};
 use crate::runtime::shared::Shared;
 use crate::settings::{AccessLog as AccessLogSetting, Account, Limits as AccountLimits, Settings};
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_model::units::Span;
-use std::net::IpAddr;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-
-/// A directory that knows one account at one address.
-#[derive(Debug)]
-struct OneAccount(IpAddr);
-
-fn account(id: i64, name: &str) -> Arc<KnownAccount> {
-    Arc::new(KnownAccount { id, name: name.into(), allow: vec![], deny: vec![] })
-}
-
-impl Directory for OneAccount {
-    fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
-        (address == self.0).then(|| Ok(account(7, "home")))
-    }
-
-    fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {
-        None
-    }
-
-    fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
-        Box::pin(async { unreachable!("no test logs in") })
-    }
-
-    fn may_stay(&self, _: i64) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn status(&self) -> AccountsStatus {
-        AccountsStatus::default()
-    }
-}
 
 struct Fixture {
     session: Session,
@@ -163,7 +132,8 @@ async fn the_first_inner_session_takes_over_the_slot() {
 
 #[tokio::test]
 async fn asks_for_a_log_in_only_where_accounts_require_it() {
-    let directory = || Some(Arc::new(OneAccount([192, 0, 2, 1].into())) as Arc<dyn Directory>);
+    let known = || OneAccount { name: "home", at: [192, 0, 2, 1].into() };
+    let directory = || Some(Arc::new(known()) as Arc<dyn Directory>);
     let open = fixture("127.0.0.1", None, Settings::default()).await;
     assert!(!open.session.must_log_in() && open.session.identify().unwrap().is_none());
     let required = fixture("127.0.0.1", directory(), Settings::default()).await;
