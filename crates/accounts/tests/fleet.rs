@@ -116,6 +116,34 @@ async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
     end(relay).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relays_of_a_copied_folder_part_and_both_are_counted() {
+    const QUOTA: u64 = 100 * MIB;
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("100 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    let [one, two] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let relay = life(one.path(), &address).await;
+    relay.0.used(id, 60 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may > 62 * MIB).await;
+    end(relay).await;
+    for name in ["usage.journal", "grants.json", "relay.id"] {
+        std::fs::copy(one.path().join(name), two.path().join(name)).unwrap();
+    }
+    let relays = [life(one.path(), &address).await, life(two.path(), &address).await];
+    wait_for("parting", || relays.iter().any(|relay| relay.0.status().relays.len() > 1)).await;
+    relays.iter().for_each(|relay| relay.0.used(id, 10 * MIB, 0));
+    let is_settled = || relays.iter().all(|relay| relay.0.status().unsettled == 0);
+    wait_for("settling", is_settled).await;
+    assert_eq!(store.usage(0).await.unwrap()[0].down, 80 * MIB);
+    // and a slice ahead each
+    let may: u64 = relays.iter().map(|relay| relay.0.part(id).unwrap().may).sum();
+    assert!(may <= QUOTA + 2 * (QUOTA / 64), "{may}");
+}
+
 /// The journal is put back as it was before its last bytes were settled.
 async fn counts_on_from_the_database(folder: &Path, address: Option<&str>, store: &Store) {
     let mut account = account("h", prefix("100.64.0.0/24"));

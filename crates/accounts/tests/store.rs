@@ -5,7 +5,8 @@ mod common;
 
 use common::{Postgres, account, prefix};
 use ekiden_accounts::{
-    AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, Store, StoreError, Total,
+    AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, SeenBefore, Store, StoreError,
+    Total,
 };
 use ekiden_testkit::Authority;
 
@@ -74,8 +75,10 @@ async fn does_what_it_should(store: &Store) {
         version: "0.1.0".into(),
         seen,
     };
-    store.seen(&relay(1000)).await.unwrap();
-    store.seen(&relay(1005)).await.unwrap();
+    let before = |run: &str, seen| SeenBefore { run: run.to_owned(), seen };
+    assert_eq!(store.seen(&relay(1000), "a").await.unwrap(), before("", 0));
+    assert_eq!(store.seen(&relay(1005), "b").await.unwrap(), before("a", 1000));
+    assert_eq!(store.seen(&relay(1005), "b").await.unwrap(), before("b", 1005));
     assert_eq!(store.relays().await.unwrap(), [relay(1005)]);
 
     store.remove("tanaka").await.unwrap();
@@ -98,7 +101,7 @@ async fn grants_what_there_is(store: &Store) {
         seen,
     };
     for name in ["one", "two", "three"] {
-        store.seen(&seen(name, 10_000)).await.unwrap();
+        store.seen(&seen(name, 10_000), name).await.unwrap();
     }
     let ask = |relay: &'static str, used, now| async move {
         let asked = GrantRequest { account: id, begun: 0, quota: 1000, slice: 300, used };
@@ -115,8 +118,8 @@ async fn grants_what_there_is(store: &Store) {
     assert_eq!(ask("three", 300, 10_000).await, 400);
     assert_eq!(ask("three", 400, 10_000).await, 400);
     // "two", which said it used 10, is not heard of for ten minutes
-    store.seen(&seen("one", 20_000)).await.unwrap();
-    store.seen(&seen("three", 20_000)).await.unwrap();
+    store.seen(&seen("one", 20_000), "one").await.unwrap();
+    store.seen(&seen("three", 20_000), "three").await.unwrap();
     assert_eq!(ask("three", 400, 20_000).await, 690);
     assert_eq!(ask("one", 300, 20_000).await, 300);
     // several accounts and periods at once, as one after another; a removed one has no grant and holds up none

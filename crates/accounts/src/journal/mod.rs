@@ -15,6 +15,7 @@
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
 mod anew;
+mod renewal;
 mod writing;
 
 use crate::account::AccountId;
@@ -77,6 +78,8 @@ pub struct Journal {
     opened: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
+    /// What the database has of the totals, as it said since the file was opened.
+    confirmed: Totals,
     /// Where the next batch begins.
     size: u64,
     /// Where the old file went, if it was none.
@@ -125,6 +128,7 @@ impl Journal {
             totals,
             unwritten,
             unsettled,
+            confirmed: Totals::new(),
             size,
             set_aside,
         })
@@ -198,6 +202,7 @@ impl Journal {
             let more = (down.saturating_sub(held.0), up.saturating_sub(held.1));
             *held = (held.0.max(*down), held.1.max(*up));
             self.add(*account, *begun, more.0, more.1);
+            self.on_confirmed((*account, *begun), (*down, *up));
             lacked = lacked.saturating_add(more.0).saturating_add(more.1);
         }
         lacked
@@ -215,10 +220,17 @@ impl Journal {
         }
         for Total { account, begun, down, up } in settled {
             let key = (*account, *begun);
+            self.on_confirmed(key, (*down, *up));
             if self.totals.get(&key) == Some(&(*down, *up)) {
                 self.unsettled.remove(&key);
             }
         }
+    }
+
+    /// The database keeps the larger.
+    fn on_confirmed(&mut self, key: Key, (down, up): (u64, u64)) {
+        let had = self.confirmed.entry(key).or_default();
+        *had = (had.0.max(down), had.1.max(up));
     }
 }
 
@@ -232,7 +244,7 @@ fn whole(identity: &str, totals: &Totals) -> Vec<u8> {
 }
 
 /// 32 hexadecimal digits that nobody else has.
-fn draw() -> io::Result<String> {
+pub(crate) fn draw() -> io::Result<String> {
     let mut bytes = [0; IDENTITY / 2];
     let drawn = SystemRandom::new().fill(&mut bytes);
     drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;

@@ -222,6 +222,50 @@ fn a_kill_at_any_step_of_writing_anew_loses_nothing_that_was_written() {
 }
 
 #[test]
+fn a_journal_goes_on_by_another_identity_with_what_the_database_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let identity = journal.identity().to_owned();
+    for n in 1..=3 {
+        journal.add(id(n), 0, 10, 1);
+    }
+    let all = journal.unsettled();
+    journal.on_settled(&identity, &all[..2]);
+    journal.add(id(2), 0, 5, 0);
+    journal.write().unwrap();
+    let renewal = journal.renewal().unwrap();
+    // killed before it is written
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    journal.add(id(1), 0, 0, 2);
+    let renewed = renewal.write().unwrap();
+    let rest: Totals = [((id(2), 0), (5, 0)), ((id(3), 0), (10, 1))].into();
+    assert_eq!(after_a_kill(folder.path()), rest);
+    journal.go_on_as(renewed);
+    assert_ne!(journal.identity(), identity);
+    assert_eq!(journal.unwritten_entries(), [((id(1), 0), (0, 2))]);
+    assert_eq!(journal.unsettled().len(), 3);
+    // what was under way for the old one tells nothing of the new one
+    journal.on_settled(&identity, &journal.unsettled());
+    assert_eq!(journal.unsettled().len(), 3);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+}
+
+#[test]
+fn a_file_that_is_written_anew_for_the_old_identity_does_not_come_into_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 1);
+    let successor = journal.contents(0, |_| true).write().unwrap();
+    assert!(successor.is_of(&journal));
+    let renewed = journal.renewal().unwrap().write().unwrap();
+    journal.go_on_as(renewed);
+    assert!(!successor.is_of(&journal));
+    drop(successor);
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+}
+
+#[test]
 fn drops_only_settled_past_entries() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(folder.path()).unwrap();

@@ -3,6 +3,7 @@
 
 mod grants;
 pub(crate) mod in_time;
+mod relays;
 mod rows;
 #[cfg(feature = "postgres")]
 mod secured;
@@ -11,6 +12,7 @@ mod table;
 mod unreadable;
 
 pub use grants::{Grant, GrantRequest};
+pub use relays::{FleetRelay, SeenBefore};
 pub use table::AccountTable;
 pub use unreadable::UnreadableAccount;
 
@@ -89,19 +91,6 @@ pub struct Usage {
     pub down: u64,
     /// Bytes from it.
     pub up: u64,
-}
-
-/// A relay that uses this database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetRelay {
-    /// Its journal's identity, or whatever else is its own.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// Which ekiden it is.
-    pub version: String,
-    /// When it was heard of last, seconds since 1970.
-    pub seen: i64,
 }
 
 /// A database of accounts.
@@ -291,19 +280,6 @@ impl Store {
     pub async fn usage(&self, since: i64) -> Result<Vec<Usage>, StoreError> {
         let found = sqlx::query(sql::USAGE).bind(since).fetch_all(&self.pool).await?;
         found.iter().map(rows::usage).collect()
-    }
-
-    /// Records that a relay runs at `now`, seconds since 1970.
-    pub async fn seen(&self, relay: &FleetRelay) -> Result<(), StoreError> {
-        let seen = sqlx::query(sql::SEEN).bind(&relay.id).bind(&relay.name).bind(&relay.version);
-        seen.bind(relay.seen).execute(&self.pool).await?;
-        Ok(())
-    }
-
-    /// The relays that ever used this database.
-    pub async fn relays(&self) -> Result<Vec<FleetRelay>, StoreError> {
-        let found = sqlx::query(sql::RELAYS).fetch_all(&self.pool).await?;
-        found.iter().map(rows::relay).collect()
     }
 }
 

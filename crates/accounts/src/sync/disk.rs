@@ -64,12 +64,13 @@ impl AccountSync {
         }
     }
 
-    /// Writes what is replaced as a whole: a long journal, and grants.
+    /// Writes what is replaced as a whole: a journal that is long or gets another identity, and grants.
     pub(super) async fn replace(&self) {
         let mut tick = ticks();
         loop {
             tick.tick().await;
-            let written = self.shorten().await.and(self.write_grants().await);
+            let parted = self.part_from_copy().await;
+            let written = parted.and(self.shorten().await).and(self.write_grants().await);
             locked(&self.unwritten).on_written(1, written);
         }
     }
@@ -112,7 +113,13 @@ impl AccountSync {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let journal = Arc::clone(&self.journal);
         on_disk(move || {
-            let replacement = locked(&journal).replacement(successor);
+            let replacement = {
+                let journal = locked(&journal);
+                if !successor.is_of(&journal) {
+                    return Ok(());
+                }
+                journal.replacement(successor)
+            };
             let placed = replacement.place()?;
             let rest = locked(&journal).go_on_in(placed);
             drop((journal, turn));
@@ -138,6 +145,14 @@ impl AccountSync {
     pub(super) fn read_kept(&self) -> Option<Directory> {
         let text = fs::read(self.kept_path()).ok()?;
         serde_json::from_slice::<SavedDirectory>(&text).ok().map(Directory::from)
+    }
+}
+
+/// Forgets the file's: the next start takes the journal's identity.
+pub(super) fn forget_id(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join("relay.id")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

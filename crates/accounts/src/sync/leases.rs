@@ -119,6 +119,21 @@ impl Leases {
         }
     }
 
+    /// This relay goes on by another identity, to which nothing is granted yet.
+    pub(super) fn on_new_identity(&mut self) {
+        for lease in self.known.values_mut() {
+            *lease = Lease::new(lease.quota());
+        }
+        self.before.clear();
+        self.refused.clear();
+        (self.recalled, self.changed) = (true, true);
+    }
+
+    /// Where they are kept, to be locked while it is written.
+    pub(super) fn path(&self) -> Arc<Mutex<PathBuf>> {
+        Arc::clone(&self.path)
+    }
+
     /// Drops those of other periods, and of accounts without a quota.
     fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
         let count = self.known.len() + self.before.len();
@@ -164,6 +179,9 @@ impl Keyed for GrantRequest {
 impl AccountSync {
     /// Asks for more of the quotas of which little is left here, for a round.
     pub(super) async fn lease(&self) -> Result<(), StoreError> {
+        if locked(&self.presence).is_parting() {
+            return Ok(());
+        }
         self.recall_usage().await?;
         self.recall_grants().await?;
         let mut batches = *locked(&self.asking);
@@ -172,8 +190,9 @@ impl AccountSync {
             return Ok(());
         }
         let (store, now) = (&self.store().await?, self.now().as_second());
+        let id = &self.id();
         let asked = batches.settle(&wanting, |batch| async move {
-            let granted = in_time(store.grant(&self.id, &batch, now)).await?;
+            let granted = in_time(store.grant(id, &batch, now)).await?;
             locked(&self.leases).on_granted(&batch, &granted, Instant::now());
             Ok(())
         });
@@ -188,7 +207,7 @@ impl AccountSync {
             return Ok(());
         }
         let since = self.now().as_second().saturating_sub(PAST);
-        let all = in_time(self.store().await?.grants(&self.id, since)).await?;
+        let all = in_time(self.store().await?.grants(&self.id(), since)).await?;
         locked(&self.leases).on_recalled(all);
         Ok(())
     }
@@ -217,7 +236,7 @@ impl AccountSync {
     pub(super) async fn write_grants(&self) -> io::Result<()> {
         let (path, unwritten) = {
             let mut leases = locked(&self.leases);
-            (Arc::clone(&leases.path), leases.take_unwritten())
+            (leases.path(), leases.take_unwritten())
         };
         let Some(saved) = unwritten else { return Ok(()) };
         let written = on_disk(move || write(&locked(&path), &saved)).await;
@@ -228,7 +247,7 @@ impl AccountSync {
     }
 }
 
-fn write(path: &Path, saved: &[(i64, i64, u64)]) -> io::Result<()> {
+pub(super) fn write(path: &Path, saved: &[(i64, i64, u64)]) -> io::Result<()> {
     state_files::replace(path, &serde_json::to_vec(saved)?).map(drop)
 }
 

@@ -8,6 +8,7 @@
 mod disk;
 mod leases;
 mod pause;
+mod presence;
 mod recall;
 mod settle;
 mod unreadable;
@@ -26,6 +27,7 @@ use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
 use pause::Pause;
+use presence::Presence;
 use recall::Recalled;
 use settle::Batches;
 use std::net::IpAddr;
@@ -98,8 +100,8 @@ pub struct AccountSync {
     folder: PathBuf,
     /// An address of PostgreSQL; none is SQLite in the folder.
     address: Option<String>,
-    id: String,
     name: String,
+    presence: Arc<Mutex<Presence>>,
     store: Mutex<Option<Store>>,
     directory: RwLock<Arc<Directory>>,
     attempts: LoginAttempts,
@@ -108,7 +110,7 @@ pub struct AccountSync {
     turn: Arc<tokio::sync::Mutex<()>>,
     recalled: Mutex<Recalled>,
     relays: Mutex<Vec<FleetRelay>>,
-    leases: Mutex<Leases>,
+    leases: Arc<Mutex<Leases>>,
     /// How leases are asked for, and which was asked for last.
     asking: Mutex<Batches>,
     batches: Mutex<Batches>,
@@ -132,11 +134,13 @@ impl AccountSync {
                 aside.display()
             );
         }
+        let presence = Presence::new(own_id(folder, journal.identity())?);
+        let presence = presence.map_err(|error| SyncError::System(error.to_string()))?;
         let sync = Self {
             folder: folder.to_owned(),
             address: address.map(str::to_owned),
-            id: own_id(folder, journal.identity())?,
             name: name.to_owned(),
+            presence: Arc::new(Mutex::new(presence)),
             store: Mutex::default(),
             directory: RwLock::default(),
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
@@ -144,7 +148,7 @@ impl AccountSync {
             turn: Arc::default(),
             recalled: Mutex::default(),
             relays: Mutex::default(),
-            leases: Mutex::new(Leases::read(folder)),
+            leases: Arc::new(Mutex::new(Leases::read(folder))),
             asking: Mutex::default(),
             batches: Mutex::default(),
             unreadable: Mutex::default(),
@@ -195,7 +199,9 @@ impl AccountSync {
         let directory = self.directory();
         let quota = directory.get(account)?.attributes.quota_bytes()?.as_u64();
         let begun = self.begun(account);
-        let (down, up) = locked(&self.journal).used(account, begun);
+        // held until the lease has heard of it: a new identity changes both at once
+        let journal = locked(&self.journal);
+        let (down, up) = journal.used(account, begun);
         let used = down.saturating_add(up);
         if self.address.is_none() {
             return Some(QuotaShare { may: quota, used, more: false });

@@ -1,9 +1,10 @@
 //! Every statement there is. Both databases read `$1` as the first value.
 
 /// The schema's versions, oldest first: number, name, text.
-pub(super) const MIGRATIONS: [(i64, &str, &str); 2] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "accounts", include_str!("0001_accounts.sql")),
     (2, "peers", include_str!("0002_peers.sql")),
+    (3, "runs", include_str!("0003_runs.sql")),
 ];
 
 /// For SQLite connections: readers go on beside a writer, commits survive the process, and the file
@@ -77,9 +78,11 @@ pub(super) const USAGE: &str = "SELECT traffic.account AS account, account.name 
      LEFT JOIN account ON account.id = traffic.account WHERE traffic.begun >= $1 \
      GROUP BY traffic.account, account.name, traffic.begun ORDER BY traffic.account, traffic.begun";
 
-pub(super) const SEEN: &str = "INSERT INTO relay (id, name, version, seen) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, \
-     seen = excluded.seen";
+/// A row's own columns on the right are those of before.
+pub(super) const SEEN: &str = "INSERT INTO relay (id, name, version, seen, run) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+     version = excluded.version, run_before = relay.run, seen_before = relay.seen, \
+     run = excluded.run, seen = excluded.seen RETURNING run_before, seen_before";
 pub(super) const RELAYS: &str = "SELECT id, name, version, seen FROM relay ORDER BY name, id";
 
 /// A relay's grants in periods that are not long over; one that never ends began in 1970.
