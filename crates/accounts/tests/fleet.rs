@@ -144,6 +144,33 @@ async fn two_relays_of_a_copied_folder_part_and_both_are_counted() {
     assert!(may <= QUOTA + 2 * (QUOTA / 64), "{may}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_was_brought_back_gets_usage_and_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), None).await;
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    wait_for("the account", || knows(&relay, "100.64.0.7") == Some(id)).await;
+    relay.used(id, 1000, 10);
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    // another version with the same number, and usage of before
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut all = pool.begin().await.unwrap();
+    for statement in [
+        "DELETE FROM traffic",
+        "UPDATE relay SET seen = seen - 1000",
+        r#"UPDATE account SET attributes = '{"weight":7}'"#,
+    ] {
+        sqlx::query(statement).execute(&mut *all).await.unwrap();
+    }
+    all.commit().await.unwrap();
+    wait_for("reading", || relay.directory().get(id).unwrap().attributes.weight == 7).await;
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    let usage = store.usage(0).await.unwrap();
+    assert_eq!((usage[0].down, usage[0].up), (1000, 10));
+}
+
 /// The journal is put back as it was before its last bytes were settled.
 async fn counts_on_from_the_database(folder: &Path, address: Option<&str>, store: &Store) {
     let mut account = account("h", prefix("100.64.0.0/24"));

@@ -227,6 +227,12 @@ impl Journal {
         }
     }
 
+    /// The database has an older state: it may lack all that it had.
+    pub(crate) fn on_older(&mut self) {
+        self.unsettled = self.totals.keys().copied().collect();
+        self.confirmed = Totals::new();
+    }
+
     /// The database keeps the larger.
     fn on_confirmed(&mut self, key: Key, (down, up): (u64, u64)) {
         let had = self.confirmed.entry(key).or_default();

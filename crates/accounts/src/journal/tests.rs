@@ -166,6 +166,9 @@ fn settled_is_what_did_not_grow_since() {
     assert_eq!(journal.unsettled(), [Total { account: id(2), begun: 0, down: 11, up: 1 }]);
     journal.on_settled("of another journal", &journal.unsettled());
     assert_eq!(journal.unsettled().len(), 1);
+    // but for a database that was brought back
+    journal.on_older();
+    assert_eq!(journal.unsettled().len(), 2);
 }
 
 #[test]

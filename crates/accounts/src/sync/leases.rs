@@ -119,6 +119,20 @@ impl Leases {
         }
     }
 
+    /// The database may lack grants that it gave. No more counts as granted than was `used`, so that all ask again.
+    pub(super) fn on_older(&mut self, used: impl Fn(&Key) -> u64) {
+        for (key, granted) in std::mem::take(&mut self.before) {
+            // its quota is heard of before it asks
+            self.known.entry(key).or_insert_with(|| Lease::new(0)).on_recalled(granted);
+        }
+        for (key, lease) in &mut self.known {
+            lease.on_used(used(key));
+            lease.on_recalled(lease.granted().min(lease.used()));
+        }
+        self.refused.clear();
+        self.changed = true;
+    }
+
     /// This relay goes on by another identity, to which nothing is granted yet.
     pub(super) fn on_new_identity(&mut self) {
         for lease in self.known.values_mut() {
@@ -360,6 +374,23 @@ mod tests {
         leases.of(key(1), QUOTA, 6 * MIB);
         leases.on_granted(&asked, &[grant(1, 6 * MIB)], now);
         assert_eq!(leases.wanting(None, now).len(), 1);
+    }
+
+    #[test]
+    fn all_that_was_used_is_asked_for_again_of_a_database_that_was_brought_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut leases, now) = (Leases::read(folder.path()), Instant::now());
+        leases.on_recalled(vec![grant(1, 9 * MIB), grant(2, 5 * MIB), grant(3, MIB)]);
+        for (id, used) in [(1, 4 * MIB), (3, 0)] {
+            leases.of(key(id), QUOTA, used);
+        }
+        assert!(leases.wanting(None, now).is_empty());
+        leases.on_older(|(account, _)| [0, 4 * MIB, 3 * MIB, 0][account.0 as usize]);
+        let may = leases.of(key(1), QUOTA, 4 * MIB).may();
+        assert_eq!(may, 5 * MIB, "nobody is held up meanwhile");
+        let asked = leases.wanting(None, now);
+        let asked: Vec<_> = asked.iter().map(|asked| (asked.account.0, asked.used)).collect();
+        assert_eq!(asked, [(1, 4 * MIB), (2, 3 * MIB)]);
     }
 
     #[test]

@@ -331,6 +331,7 @@ impl AccountSync {
         let first = locked(&self.state).1.is_none();
         self.log_unreadable();
         let again = locked(&self.unreadable).wants(Instant::now());
+        let again = again || locked(&self.presence).rereads();
         if !first && !again && in_time(store.version()).await? == known {
             return Ok(());
         }
@@ -341,6 +342,7 @@ impl AccountSync {
         self.log_unreadable();
         let directory = Arc::new(Directory::new(version, accounts));
         self.know(Arc::clone(&directory));
+        locked(&self.presence).on_read();
         locked(&self.state).1 = Some(now);
         if store.is_shared()
             && let Err(error) = self.keep(directory).await

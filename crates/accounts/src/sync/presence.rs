@@ -1,5 +1,7 @@
-//! This relay's row in the database. It says that the relay is there, and shows whether another one runs by the same identity, as
-//! from a copied state folder: a quota would be granted to both.
+//! This relay's row in the database. It says that the relay is there, and shows what else happened to the database.
+//!
+//! Another relay may run by the same identity, as from a copied state folder: a quota would be granted to both. Or the database
+//! was brought back from a backup, and lacks what this relay had settled.
 
 use super::AccountSync;
 use super::disk::{forget_id, on_disk};
@@ -15,6 +17,16 @@ use std::sync::Arc;
 /// late, once.
 const SURE: u32 = 2;
 
+/// What a row shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// This relay has to part from another one.
+    Copy,
+    /// The database has an older state.
+    Older,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Presence {
@@ -29,13 +41,16 @@ pub(super) struct Presence {
     /// The database has all that the journal held at the start.
     is_settled: bool,
     is_parting: bool,
+    /// Accounts are to be read again, whatever their version.
+    rereads: bool,
 }
 
 impl Presence {
     /// Errors: the system gives no random bytes.
     pub(super) fn new(id: String) -> io::Result<Self> {
-        let (seen, others) = (None, 0);
-        Ok(Self { id, run: draw()?, seen, others, is_settled: false, is_parting: false })
+        let (seen, others, run) = (None, 0, draw()?);
+        let (is_settled, is_parting, rereads) = (false, false, false);
+        Ok(Self { id, run, seen, others, is_settled, is_parting, rereads })
     }
 
     /// All usage was settled.
@@ -48,19 +63,33 @@ impl Presence {
         self.is_parting
     }
 
-    /// The row of `id` had this before this run wrote it at `now`. Returns whether the relay has to part from another one,
-    /// if that is new.
-    fn on_seen(&mut self, id: &str, had: &SeenBefore, now: i64) -> bool {
-        if self.id != id {
-            return false;
+    /// Whether accounts are to be read again though their version is the same: an older state may have come to it anew.
+    pub(super) const fn rereads(&self) -> bool {
+        self.rereads
+    }
+
+    /// Accounts were read.
+    pub(super) const fn on_read(&mut self) {
+        self.rereads = false;
+    }
+
+    /// The row of `id` had this before this run wrote it at `now`.
+    fn on_seen(&mut self, id: &str, had: &SeenBefore, now: i64) -> Found {
+        if self.id != id || self.is_parting {
+            return Found::Nothing;
         }
-        let last = self.seen.replace(now);
-        let is_other = had.run != self.run && last.is_some_and(|last| had.seen >= last);
+        let Some(last) = self.seen.replace(now) else { return Found::Nothing };
+        let is_older = had.seen < last;
+        let is_other = had.run != self.run && !is_older;
         self.others = if is_other { self.others.saturating_add(1) } else { 0 };
         // before all is settled, nobody can tell which bytes are this run's
-        let parts = self.others >= SURE && self.is_settled && !self.is_parting;
-        self.is_parting |= parts;
-        parts
+        self.is_parting = self.others >= SURE && self.is_settled;
+        self.rereads |= is_older;
+        match (self.is_parting, is_older) {
+            (true, _) => Found::Copy,
+            (false, true) => Found::Older,
+            (false, false) => Found::Nothing,
+        }
     }
 
     fn on_parted(&mut self, id: String) {
@@ -85,13 +114,31 @@ impl AccountSync {
         let seen = self.now().as_second();
         let relay = FleetRelay { id, name, version, seen };
         let had = in_time(store.seen(&relay, &run)).await?;
-        if locked(&self.presence).on_seen(&relay.id, &had, seen) {
-            tracing::error!(
+        let found = locked(&self.presence).on_seen(&relay.id, &had, seen);
+        match found {
+            Found::Nothing => {}
+            Found::Copy => tracing::error!(
                 "another relay runs from a copy of {}; this one goes on as a new relay, and keeps its own usage",
                 self.folder.display()
-            );
+            ),
+            Found::Older => {
+                tracing::warn!(
+                    "the accounts' database has an older state, as after a restore; writing this relay's usage again"
+                );
+                self.on_older();
+            }
         }
         Ok(())
+    }
+
+    /// The database may lack whatever it had of this relay.
+    fn on_older(&self) {
+        let mut journal = locked(&self.journal);
+        journal.on_older();
+        locked(&self.leases).on_older(|(account, begun)| {
+            let (down, up) = journal.used(*account, *begun);
+            down.saturating_add(up)
+        });
     }
 
     /// Goes on by another identity, if it has to: with the usage that the database lacks, and without grants. A kill leaves
@@ -140,35 +187,48 @@ mod tests {
         let mut presence = presence();
         let own = presence.run.clone();
         // the life before, at the first time and once late
-        assert!(!presence.on_seen("r", &had("before", 95), 100));
-        assert!(!presence.on_seen("r", &had("before", 101), 105));
-        assert!(!presence.on_seen("r", &had(&own, 105), 110));
-        assert!(!presence.on_seen("r", &had("other", 112), 115));
-        assert!(presence.on_seen("r", &had("other", 117), 120) && presence.is_parting());
+        let rows = [("before", 95), ("before", 101), (own.as_str(), 105), ("other", 112)];
+        for ((run, seen), now) in rows.into_iter().zip([100, 105, 110, 115]) {
+            assert_eq!(presence.on_seen("r", &had(run, seen), now), Found::Nothing);
+        }
+        assert_eq!(presence.on_seen("r", &had("other", 117), 120), Found::Copy);
         // it is said once
-        assert!(!presence.on_seen("r", &had("other", 122), 125) && presence.is_parting());
+        assert_eq!(presence.on_seen("r", &had("other", 122), 125), Found::Nothing);
+        assert!(presence.is_parting());
         presence.on_parted("new".to_owned());
         assert!(!presence.is_parting());
         // the answer for the old row comes late
-        assert!(!presence.on_seen("r", &had("other", 127), 130) && presence.seen.is_none());
+        assert_eq!(presence.on_seen("r", &had("other", 127), 130), Found::Nothing);
+        assert_eq!(presence.seen, None);
     }
 
     #[test]
-    fn an_older_row_is_no_other_relay() {
+    fn an_older_row_is_a_database_that_was_brought_back_and_no_other_relay() {
         let mut presence = presence();
-        for now in [100, 105, 110, 115] {
-            assert!(!presence.on_seen("r", &had("before", 50), now));
-        }
+        let own = presence.run.clone();
+        let rows =
+            [("before", 50), ("before", 50), (own.as_str(), 104), ("", 0), (own.as_str(), 115)];
+        let found = [100, 105, 110, 115, 120].into_iter().zip(rows);
+        let found = found.map(|(now, (run, seen))| presence.on_seen("r", &had(run, seen), now));
+        let found: Vec<_> = found.collect();
+        let older = [Found::Older, Found::Older, Found::Older];
+        assert_eq!(
+            (&found[0], &found[1..4], &found[4]),
+            (&Found::Nothing, &older[..], &Found::Nothing)
+        );
+        assert!(presence.rereads());
+        presence.on_read();
+        assert!(!presence.rereads());
     }
 
     #[test]
     fn a_relay_parts_once_all_of_its_journal_is_settled() {
         let mut presence = Presence::new("r".to_owned()).unwrap();
         for now in [100, 105, 110, 115] {
-            assert!(!presence.on_seen("r", &had("other", now - 2), now));
+            assert_eq!(presence.on_seen("r", &had("other", now - 2), now), Found::Nothing);
         }
         presence.on_settled();
-        assert!(presence.on_seen("r", &had("other", 118), 120));
+        assert_eq!(presence.on_seen("r", &had("other", 118), 120), Found::Copy);
     }
 
     #[tokio::test]
