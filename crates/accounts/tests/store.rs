@@ -88,6 +88,11 @@ async fn does_what_it_should(store: &Store) {
     assert_eq!((usage[0].account, usage[0].name.as_deref()), (tanaka.id, None));
     let again = store.add(&account("tanaka", prefix("2001:db8::/48"))).await.unwrap();
     assert!(again > sato.id);
+    // nor is one that a journal knows, and the database does not since it was brought back
+    let forgotten = AccountId(again.0 + 10);
+    let total = Total { account: forgotten, begun: 100, down: 1, up: 1 };
+    store.settle("journal a", &[total]).await.unwrap();
+    assert!(store.add(&account("kato", prefix("2001:db8:1::/48"))).await.unwrap() > forgotten);
 }
 
 /// Three relays, one quota: what they are granted is the quota to the byte, and of one that is gone only what

@@ -19,8 +19,11 @@ pub(super) const POSTGRESQL: &str = "SET lock_timeout = 4000; SET statement_time
 pub(super) const VERSION: &str = "SELECT value FROM counter WHERE name = 'version'";
 /// The first statement of every change: it also lets one writer in at a time, in both databases.
 pub(super) const CHANGED: &str = "UPDATE counter SET value = value + 1 WHERE name = 'version'";
-pub(super) const NEXT_ACCOUNT: &str =
-    "UPDATE counter SET value = value + 1 WHERE name = 'account' RETURNING value";
+/// A database that was brought back from a backup has usage of numbers that it does not remember to have given.
+pub(super) const NEXT_ACCOUNT: &str = "UPDATE counter SET value = 1 + \
+     CASE WHEN (SELECT COALESCE(MAX(account), 0) FROM traffic) > value \
+     THEN (SELECT MAX(account) FROM traffic) ELSE value END \
+     WHERE name = 'account' RETURNING value";
 
 /// PostgreSQL's clock in seconds since 1970; SQLite's is this machine's.
 pub(super) const CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)";
