@@ -144,6 +144,30 @@ async fn grants_what_there_is(store: &Store) {
     assert_eq!(store.grants("four", 0).await.unwrap(), []);
 }
 
+/// Grants and relays that nobody asks for go, and what may still count stays.
+async fn forgets_what_is_long_over(store: &Store) {
+    const DAY: i64 = 24 * 3600;
+    let id = store.add(&account("tidy", prefix("100.64.11.0/24"))).await.unwrap();
+    let now = 1_000 * DAY;
+    for (name, seen) in [("gone", 599 * DAY), ("silent", 601 * DAY)] {
+        let (id, version) = (name.to_owned(), String::new());
+        store.seen(&FleetRelay { name: id.clone(), id, version, seen }, "run").await.unwrap();
+    }
+    let request = |begun| GrantRequest { account: id, begun, quota: 1000, slice: 300, used: 0 };
+    let asked = [request(0), request(937 * DAY), request(939 * DAY)];
+    store.grant("gone", &asked, now).await.unwrap();
+    for _ in 0..2 {
+        store.tidy(now).await.unwrap();
+        let mut left = store.grants("gone", 1).await.unwrap();
+        left.sort_by_key(|grant| grant.begun);
+        let left: Vec<_> = left.iter().map(|grant| grant.begun).collect();
+        assert_eq!(left, [0, 939 * DAY]);
+        let relays = store.relays().await.unwrap();
+        let is_there = |id: &str| relays.iter().any(|relay| relay.id == id);
+        assert_eq!(["gone", "silent"].map(is_there), [false, true]);
+    }
+}
+
 /// One row after another is broken by hand at `address`, and mended: its account alone cannot be read.
 async fn leaves_out_unreadable_accounts(store: &Store, address: &str) {
     sqlx::any::install_default_drivers();
@@ -243,6 +267,7 @@ async fn sqlite() {
     let store = Store::in_folder(&folder.path().join("a b?c%20#d")).await.unwrap();
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
+    forgets_what_is_long_over(&store).await;
     let other = tempfile::tempdir().unwrap();
     let store = Store::in_folder(other.path()).await.unwrap();
     let address = format!("sqlite://{}/accounts.db", other.path().display());
@@ -262,6 +287,7 @@ async fn postgresql() {
     let store = Store::at(&postgres.address()).await.unwrap();
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
+    forgets_what_is_long_over(&store).await;
     leaves_out_unreadable_accounts(&store, &postgres.address()).await;
     reads_a_long_table(&store, &postgres.address()).await;
 }

@@ -1,7 +1,13 @@
 //! The relays of a database: which there are, and what each one's row had before it was written.
 
 use super::{Store, StoreError, rows, sql};
+use crate::journal::PAST;
 use sqlx::Row as _;
+
+/// Seconds of silence after which a relay is forgotten: 400 days.
+const FORGOTTEN: i64 = 400 * 24 * 3600;
+/// Rows of each kind that are removed at once.
+const AT_ONCE: i64 = 1_000;
 
 /// A relay that uses this database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,5 +44,15 @@ impl Store {
     pub async fn relays(&self) -> Result<Vec<FleetRelay>, StoreError> {
         let found = sqlx::query(sql::RELAYS).fetch_all(&self.pool).await?;
         found.iter().map(rows::relay).collect()
+    }
+
+    /// Removes what nobody asks for at `now` (seconds since 1970): grants in periods that began 62 days ago or earlier, and
+    /// relays that were not heard of for 400 days. A thousand of each at most, the oldest first.
+    pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
+        for (statement, age) in [(sql::TIDY_GRANTS, PAST), (sql::TIDY_RELAYS, FORGOTTEN)] {
+            let tidy = sqlx::query(statement).bind(now.saturating_sub(age)).bind(AT_ONCE);
+            tidy.execute(&self.pool).await?;
+        }
+        Ok(())
     }
 }

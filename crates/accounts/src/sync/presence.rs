@@ -12,10 +12,14 @@ use crate::store::in_time::in_time;
 use crate::store::{FleetRelay, SeenBefore, Store, StoreError};
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Another run that was heard of so often in a row still runs. What an earlier run of this relay had under way may arrive
 /// late, once.
 const SURE: u32 = 2;
+
+/// Rows of the database that nobody asks for are removed so often.
+const TIDY: Duration = Duration::from_secs(3600);
 
 /// What a row shows.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub(super) struct Presence {
     is_parting: bool,
     /// Accounts are to be read again, whatever their version.
     rereads: bool,
+    /// When rows were removed that nobody asks for.
+    tidied: Option<Instant>,
 }
 
 impl Presence {
@@ -50,7 +56,7 @@ impl Presence {
     pub(super) fn new(id: String) -> io::Result<Self> {
         let (seen, others, run) = (None, 0, draw()?);
         let (is_settled, is_parting, rereads) = (false, false, false);
-        Ok(Self { id, run, seen, others, is_settled, is_parting, rereads })
+        Ok(Self { id, run, seen, others, is_settled, is_parting, rereads, tidied: None })
     }
 
     /// All usage was settled.
@@ -71,6 +77,15 @@ impl Presence {
     /// Accounts were read.
     pub(super) const fn on_read(&mut self) {
         self.rereads = false;
+    }
+
+    /// Whether it is time to remove rows that nobody asks for. The next time is an hour later.
+    fn is_to_tidy(&mut self, now: Instant) -> bool {
+        let lately = self.tidied.is_some_and(|at| now.saturating_duration_since(at) < TIDY);
+        if !lately {
+            self.tidied = Some(now);
+        }
+        !lately
     }
 
     /// The row of `id` had this before this run wrote it at `now`.
@@ -129,6 +144,16 @@ impl AccountSync {
             }
         }
         Ok(())
+    }
+
+    /// Once an hour, removes what nobody asks for. It may fail, as where two relays do so at once.
+    pub(super) async fn tidy(&self, store: &Store) {
+        if !locked(&self.presence).is_to_tidy(Instant::now()) {
+            return;
+        }
+        if let Err(error) = in_time(store.tidy(self.now().as_second())).await {
+            tracing::debug!(%error, "cannot remove old rows of the accounts' database");
+        }
     }
 
     /// The database may lack whatever it had of this relay.
@@ -219,6 +244,14 @@ mod tests {
         assert!(presence.rereads());
         presence.on_read();
         assert!(!presence.rereads());
+    }
+
+    #[test]
+    fn old_rows_are_removed_once_an_hour() {
+        let (mut presence, start) = (presence(), Instant::now());
+        let mut tidies =
+            |minutes: u64| presence.is_to_tidy(start + Duration::from_secs(60 * minutes));
+        assert_eq!([0, 1, 59, 60, 61].map(&mut tidies), [true, false, false, true, false]);
     }
 
     #[test]

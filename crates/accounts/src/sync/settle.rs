@@ -132,6 +132,7 @@ impl AccountSync {
         *locked(&self.batches) = batches;
         if matches!(settled, Ok(true)) {
             locked(&self.presence).on_settled();
+            self.tidy(store).await;
         }
         settled
     }

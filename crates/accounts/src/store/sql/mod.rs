@@ -92,6 +92,14 @@ pub(super) const RELAYS: &str = "SELECT id, name, version, seen FROM relay ORDER
 pub(super) const GRANTS: &str = "SELECT account, begun, granted FROM lease \
      WHERE relay = $1 AND (begun >= $2 OR begun = 0)";
 
+/// Grants that no query finds any more, but for periods that never end.
+pub(super) const TIDY_GRANTS: &str = "DELETE FROM lease WHERE (account, begun, relay) IN \
+     (SELECT account, begun, relay FROM lease WHERE begun < $1 AND begun <> 0 \
+     ORDER BY begun, account, relay LIMIT $2)";
+/// Of a relay that is not there, what it used of a quota counts as that of one that is silent.
+pub(super) const TIDY_RELAYS: &str = "DELETE FROM relay WHERE id IN \
+     (SELECT id FROM relay WHERE seen < $1 ORDER BY seen, id LIMIT $2)";
+
 /// Locks so many accounts, always in the same order: two relays that ask for the same ones wait for each other in turn.
 pub(super) fn lock_accounts(count: usize, shared: bool) -> String {
     let accounts: Vec<_> = (1..=count).map(|n| format!("${n}")).collect();
