@@ -43,6 +43,21 @@ async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connectio
     wait_for("settling", || relay.status().unsettled == 0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_the_tables_is_no_other_version_of_ekiden() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    // this one has prepared them
+    Store::at(&address).await.unwrap().close().await;
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut holder = pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE _sqlx_migrations").execute(&mut *holder).await.unwrap();
+    let error = Store::at(&address).await.unwrap_err();
+    assert!(matches!(error, StoreError::Locked), "{error}");
+    holder.rollback().await.unwrap();
+    Store::at(&address).await.unwrap().close().await;
+}
+
 const MIB: u64 = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
-use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationSource, MigrationType, Migrator};
 use sqlx::{
     Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _,
     SqlStr, Transaction,
@@ -57,7 +57,12 @@ pub enum StoreError {
     #[error(
         "cannot prepare the database's tables: {0}; another version of ekiden may have created them"
     )]
-    Schema(#[from] sqlx::migrate::MigrateError),
+    Schema(#[from] MigrateError),
+    #[error(
+        "something holds a lock on the database's tables, perhaps another ekiden that prepares them; \
+         try again when it has ended (`SELECT * FROM pg_stat_activity` shows it)"
+    )]
+    Locked,
     #[error("no account \"{0}\"; `ekiden account list` lists all")]
     NoSuchAccount(String),
     #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
@@ -159,7 +164,7 @@ impl Store {
             })
             .connect_with(options)
             .await?;
-        Migrator::new(Schema).await?.run(&pool).await?;
+        Migrator::new(Schema).await?.run(&pool).await.map_err(unprepared)?;
         Ok(Self { pool, shared })
     }
 
@@ -295,6 +300,18 @@ impl MigrationSource<'static> for Schema {
             Migration::new(number, name.into(), MigrationType::Simple, text, false)
         };
         Box::pin(async move { Ok(sql::MIGRATIONS.map(migration).into()) })
+    }
+}
+
+/// Why the tables could not be prepared: of a lock that was not to be had, PostgreSQL tells nothing but that.
+fn unprepared(error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)
+            if in_time::is_late(&error) =>
+        {
+            StoreError::Locked
+        }
+        error => error.into(),
     }
 }
 
