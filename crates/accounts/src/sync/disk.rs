@@ -16,6 +16,18 @@ use tokio::time::{Interval, MissedTickBehavior};
 /// most a second.
 const WRITE: Duration = Duration::from_millis(750);
 
+/// Time for the disk at the end, for usage and for grants each.
+const AT_END: Duration = Duration::from_secs(10);
+
+/// What the disk does at the end, or that it hangs.
+pub(super) async fn at_end(work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let late = || format!("the disk did not take it within {} s", AT_END.as_secs());
+    match tokio::time::timeout(AT_END, work).await {
+        Ok(done) => done,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, late())),
+    }
+}
+
 /// Runs what waits for the disk on a thread that may.
 pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -176,6 +188,18 @@ mod tests {
     use super::*;
     use crate::account::AccountId;
     use crate::journal::Journal;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_does_not_hold_up_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        sync.used(AccountId(1), 1, 0);
+        // as while a write does not end
+        let _turn = Arc::clone(&sync.turn).lock_owned().await;
+        tokio::time::pause();
+        let closed = tokio::time::timeout(Duration::from_secs(600), sync.close()).await;
+        assert!(closed.is_ok());
+    }
 
     #[tokio::test]
     async fn usage_is_written_while_a_long_journal_is_written_anew() {

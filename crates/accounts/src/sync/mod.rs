@@ -22,7 +22,7 @@ use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
-use disk::{Unwritten, own_id};
+use disk::{Unwritten, at_end, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
@@ -253,9 +253,10 @@ impl AccountSync {
         tokio::join!(self.write(), self.replace(), self.watch());
     }
 
-    /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
+    /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time. A disk or a
+    /// database that hangs is given up.
     pub async fn close(&self) {
-        if let Err(error) = self.write_at_end().await {
+        if let Err(error) = at_end(self.write_at_end()).await {
             tracing::error!(%error, "cannot write the last second of usage");
         }
         match self.settle().await {
@@ -268,7 +269,7 @@ impl AccountSync {
                 tracing::warn!("usage is settled at the next start because of: {error}");
             }
         }
-        if let Err(error) = self.write_grants().await {
+        if let Err(error) = at_end(self.write_grants()).await {
             tracing::error!(%error, "cannot write the grants of quotas");
         }
         let store = locked(&self.store).take();
