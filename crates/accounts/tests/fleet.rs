@@ -6,6 +6,7 @@ mod common;
 use common::{LONG, Postgres, account, end, knows, life, prefix, sync, wait_for};
 use ekiden_accounts::{AccountId, AccountSync, GrantRequest, Store, StoreError, Total};
 use std::path::Path;
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connection() {
@@ -220,4 +221,38 @@ async fn a_journal_that_is_older_than_its_postgresql_swallows_no_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::at(&postgres.address()).await.unwrap();
     counts_on_from_the_database(folder.path(), Some(&postgres.address()), &store).await;
+}
+
+#[tokio::test]
+async fn starts_without_the_database_swallow_no_bytes_of_an_older_journal() {
+    let Some(mut postgres) = Postgres::begin() else { return };
+    let (address, folder) = (postgres.address(), tempfile::tempdir().unwrap());
+    let store = Store::at(&address).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    store.close().await;
+    let [journal, older] = ["usage.journal", "older"].map(|name| folder.path().join(name));
+    for (life, down) in [300, 700, 60, 40, 1].into_iter().enumerate() {
+        match life {
+            1 => {
+                std::fs::copy(&journal, &older).unwrap();
+            }
+            2 => {
+                std::fs::copy(&older, &journal).unwrap();
+                postgres.stop();
+            }
+            4 => {
+                postgres.start();
+                let until = Instant::now() + LONG;
+                while let Err(error) = Store::at(&address).await {
+                    assert!(Instant::now() < until, "{error}");
+                }
+            }
+            _ => {}
+        }
+        let relay = AccountSync::open(folder.path(), Some(&address), "r").await.unwrap();
+        relay.used(id, down, 0);
+        relay.close().await;
+    }
+    let usage = Store::at(&address).await.unwrap().usage(0).await.unwrap();
+    assert_eq!(usage[0].down, 1_101);
 }

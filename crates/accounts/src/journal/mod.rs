@@ -15,8 +15,11 @@
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
 mod anew;
+mod opened;
 mod renewal;
 mod writing;
+
+pub(crate) use opened::remove_opened;
 
 use crate::account::AccountId;
 use ekiden_linux::host::state_files;
@@ -74,8 +77,12 @@ pub struct Journal {
     _lock: File,
     identity: String,
     totals: Totals,
-    /// What the file held when it was opened, or the database before that, until all of the latter is known.
+    /// What the file held when it was opened, until all is known that the database had then.
     opened: Totals,
+    /// It is on the disk, too.
+    is_opened_kept: bool,
+    /// What it lacked of the latter, as far as that is known.
+    lacked: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
     /// What the database has of the totals, as it said since the file was opened.
@@ -119,12 +126,15 @@ impl Journal {
             }
         };
         let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
+        let kept = opened::kept(folder, &identity, &totals);
         Ok(Self {
             path,
             file: Arc::new(file),
             _lock: lock,
             identity,
-            opened: totals.clone(),
+            is_opened_kept: kept.is_some(),
+            opened: kept.unwrap_or_else(|| totals.clone()),
+            lacked: Totals::new(),
             totals,
             unwritten,
             unsettled,
@@ -191,26 +201,6 @@ impl Journal {
         let behind = self.unsettled.range((first, Bound::Unbounded));
         let before = last.map(|last| self.unsettled.range(..=last)).into_iter().flatten();
         behind.chain(before).filter_map(total).collect()
-    }
-
-    /// The database had these before this journal settled anything since it was opened. What the file lacked of them counts:
-    /// added to less, the next bytes would vanish below the larger total. Returns how many bytes these were.
-    pub(crate) fn on_recalled(&mut self, had: &[Total]) -> u64 {
-        let mut lacked = 0_u64;
-        for Total { account, begun, down, up } in had {
-            let held = self.opened.entry((*account, *begun)).or_default();
-            let more = (down.saturating_sub(held.0), up.saturating_sub(held.1));
-            *held = (held.0.max(*down), held.1.max(*up));
-            self.add(*account, *begun, more.0, more.1);
-            self.on_confirmed((*account, *begun), (*down, *up));
-            lacked = lacked.saturating_add(more.0).saturating_add(more.1);
-        }
-        lacked
-    }
-
-    /// No more is to be recalled.
-    pub(crate) fn on_all_recalled(&mut self) {
-        self.opened = Totals::new();
     }
 
     /// The database has these. What was added since then stays unsettled.

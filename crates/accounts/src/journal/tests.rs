@@ -146,11 +146,64 @@ fn bytes_that_the_file_lacked_when_it_was_opened_count_once() {
     let total = |n, down, up| Total { account: id(n), begun: 0, down, up };
     let had = [total(1, 30, 2), total(2, 4, 4)];
     // asked for twice, it is the same
-    assert_eq!([journal.on_recalled(&had), journal.on_recalled(&had)], [28, 0]);
-    journal.on_all_recalled();
+    journal.on_recalled(&had);
+    journal.on_recalled(&had);
+    assert_eq!([journal.on_all_recalled(), journal.on_all_recalled()], [28, 0]);
     assert_eq!(journal.unsettled(), [total(1, 37, 5), total(2, 4, 4), total(3, 7, 0)]);
     journal.write().unwrap();
     assert_eq!(after_a_kill(folder.path()), journal.totals);
+}
+
+#[test]
+fn what_lives_added_before_the_database_was_asked_is_nothing_that_the_file_lacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Journal::open(folder.path()).unwrap();
+    let mut journal = open();
+    journal.add(id(1), 0, 300, 0);
+    journal.write().unwrap();
+    drop(journal);
+    for _ in 0..2 {
+        let mut journal = open();
+        journal.keep_opened().unwrap();
+        journal.add(id(1), 0, 50, 0);
+        journal.write().unwrap();
+    }
+    let had = [Total { account: id(1), begun: 0, down: 1_000, up: 0 }];
+    let mut journal = open();
+    journal.on_recalled(&had);
+    remove_opened(&journal.opened_file().unwrap()).unwrap();
+    assert_eq!(journal.on_all_recalled(), 700);
+    assert_eq!((journal.used(id(1), 0), journal.opened_file()), ((1_100, 0), None));
+    journal.write().unwrap();
+    drop(journal);
+    // it is settled, and nothing lacks any more
+    let mut journal = open();
+    let had = [Total { down: 1_100, ..had[0] }];
+    journal.on_recalled(&had);
+    assert_eq!((journal.on_all_recalled(), journal.opened_file()), (0, None));
+}
+
+#[test]
+fn a_journal_that_is_older_than_what_was_kept_lacks_more() {
+    let [newer, older] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let mut journal = Journal::open(newer.path()).unwrap();
+    journal.add(id(1), 0, 200, 0);
+    journal.write().unwrap();
+    let name = "usage.journal";
+    fs::copy(newer.path().join(name), older.path().join(name)).unwrap();
+    journal.add(id(1), 0, 100, 0);
+    journal.write().unwrap();
+    drop(journal);
+    Journal::open(newer.path()).unwrap().keep_opened().unwrap();
+    let name = "usage.opened";
+    fs::copy(newer.path().join(name), older.path().join(name)).unwrap();
+    let mut journal = Journal::open(older.path()).unwrap();
+    journal.on_recalled(&[Total { account: id(1), begun: 0, down: 1_000, up: 0 }]);
+    assert_eq!((journal.on_all_recalled(), journal.used(id(1), 0)), (800, (1_000, 0)));
+    // what another journal kept says nothing
+    drop(journal);
+    fs::remove_file(older.path().join("usage.journal")).unwrap();
+    assert_eq!(Journal::open(older.path()).unwrap().opened_file(), None);
 }
 
 #[test]

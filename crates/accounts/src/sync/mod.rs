@@ -165,6 +165,9 @@ impl AccountSync {
                 };
                 tracing::warn!(accounts = kept.len(), "{error}; using the saved accounts");
                 sync.know(Arc::new(kept));
+                if let Err(error) = locked(&sync.journal).keep_opened() {
+                    tracing::error!(%error, "cannot keep what the usage journal held; some bytes may not count");
+                }
                 locked(&sync.state).0 = Some(error.to_string());
                 Ok(sync)
             }
