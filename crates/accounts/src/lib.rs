@@ -57,7 +57,8 @@ pub use lease::{Lease, share_out};
 pub use password::{BadPassword, check_password, hash, is_hash, matches};
 pub use period::{BadPeriod, Calendar, Period, Quota};
 pub use store::{
-    AccountTable, FleetRelay, Grant, GrantRequest, Store, StoreError, UnreadableAccount, Usage,
+    AccountTable, FleetRelay, Grant, GrantRequest, SeenBefore, Store, StoreError,
+    UnreadableAccount, Usage,
 };
 pub use usage::usage_since;
 

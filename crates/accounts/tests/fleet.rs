@@ -6,6 +6,7 @@ mod common;
 use common::{LONG, Postgres, account, end, knows, life, prefix, sync, wait_for};
 use ekiden_accounts::{AccountId, AccountSync, GrantRequest, Store, StoreError, Total};
 use std::path::Path;
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connection() {
@@ -41,6 +42,21 @@ async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connectio
     wait_for("noticing that it does not answer", is_late).await;
     holder.rollback().await.unwrap();
     wait_for("settling", || relay.status().unsettled == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_the_tables_is_no_other_version_of_ekiden() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    // this one has prepared them
+    Store::at(&address).await.unwrap().close().await;
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut holder = pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE _sqlx_migrations").execute(&mut *holder).await.unwrap();
+    let error = Store::at(&address).await.unwrap_err();
+    assert!(matches!(error, StoreError::Locked), "{error}");
+    holder.rollback().await.unwrap();
+    Store::at(&address).await.unwrap().close().await;
 }
 
 const MIB: u64 = 1 << 20;
@@ -116,6 +132,61 @@ async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
     end(relay).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relays_of_a_copied_folder_part_and_both_are_counted() {
+    const QUOTA: u64 = 100 * MIB;
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("100 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    let [one, two] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let relay = life(one.path(), &address).await;
+    relay.0.used(id, 60 * MIB, 0);
+    wait_for("a grant", || relay.0.part(id).unwrap().may > 62 * MIB).await;
+    end(relay).await;
+    for name in ["usage.journal", "grants.json", "relay.id"] {
+        std::fs::copy(one.path().join(name), two.path().join(name)).unwrap();
+    }
+    let relays = [life(one.path(), &address).await, life(two.path(), &address).await];
+    wait_for("parting", || relays.iter().any(|relay| relay.0.status().relays.len() > 1)).await;
+    relays.iter().for_each(|relay| relay.0.used(id, 10 * MIB, 0));
+    let is_settled = || relays.iter().all(|relay| relay.0.status().unsettled == 0);
+    wait_for("settling", is_settled).await;
+    assert_eq!(store.usage(0).await.unwrap()[0].down, 80 * MIB);
+    // and a slice ahead each
+    let may: u64 = relays.iter().map(|relay| relay.0.part(id).unwrap().may).sum();
+    assert!(may <= QUOTA + 2 * (QUOTA / 64), "{may}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_was_brought_back_gets_usage_and_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), None).await;
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    wait_for("the account", || knows(&relay, "100.64.0.7") == Some(id)).await;
+    relay.used(id, 1000, 10);
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    // another version with the same number, and usage of before
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let mut all = pool.begin().await.unwrap();
+    for statement in [
+        "DELETE FROM traffic",
+        "UPDATE relay SET seen = seen - 1000",
+        r#"UPDATE account SET attributes = '{"weight":7}'"#,
+    ] {
+        sqlx::query(statement).execute(&mut *all).await.unwrap();
+    }
+    all.commit().await.unwrap();
+    wait_for("reading", || relay.directory().get(id).unwrap().attributes.weight == 7).await;
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    let usage = store.usage(0).await.unwrap();
+    assert_eq!((usage[0].down, usage[0].up), (1000, 10));
+}
+
 /// The journal is put back as it was before its last bytes were settled.
 async fn counts_on_from_the_database(folder: &Path, address: Option<&str>, store: &Store) {
     let mut account = account("h", prefix("100.64.0.0/24"));
@@ -150,4 +221,38 @@ async fn a_journal_that_is_older_than_its_postgresql_swallows_no_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::at(&postgres.address()).await.unwrap();
     counts_on_from_the_database(folder.path(), Some(&postgres.address()), &store).await;
+}
+
+#[tokio::test]
+async fn starts_without_the_database_swallow_no_bytes_of_an_older_journal() {
+    let Some(mut postgres) = Postgres::begin() else { return };
+    let (address, folder) = (postgres.address(), tempfile::tempdir().unwrap());
+    let store = Store::at(&address).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    store.close().await;
+    let [journal, older] = ["usage.journal", "older"].map(|name| folder.path().join(name));
+    for (life, down) in [300, 700, 60, 40, 1].into_iter().enumerate() {
+        match life {
+            1 => {
+                std::fs::copy(&journal, &older).unwrap();
+            }
+            2 => {
+                std::fs::copy(&older, &journal).unwrap();
+                postgres.stop();
+            }
+            4 => {
+                postgres.start();
+                let until = Instant::now() + LONG;
+                while let Err(error) = Store::at(&address).await {
+                    assert!(Instant::now() < until, "{error}");
+                }
+            }
+            _ => {}
+        }
+        let relay = AccountSync::open(folder.path(), Some(&address), "r").await.unwrap();
+        relay.used(id, down, 0);
+        relay.close().await;
+    }
+    let usage = Store::at(&address).await.unwrap().usage(0).await.unwrap();
+    assert_eq!(usage[0].down, 1_101);
 }

@@ -5,7 +5,8 @@ mod common;
 
 use common::{Postgres, account, prefix};
 use ekiden_accounts::{
-    AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, Store, StoreError, Total,
+    AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, SeenBefore, Store, StoreError,
+    Total,
 };
 use ekiden_testkit::Authority;
 
@@ -74,8 +75,10 @@ async fn does_what_it_should(store: &Store) {
         version: "0.1.0".into(),
         seen,
     };
-    store.seen(&relay(1000)).await.unwrap();
-    store.seen(&relay(1005)).await.unwrap();
+    let before = |run: &str, seen| SeenBefore { run: run.to_owned(), seen };
+    assert_eq!(store.seen(&relay(1000), "a").await.unwrap(), before("", 0));
+    assert_eq!(store.seen(&relay(1005), "b").await.unwrap(), before("a", 1000));
+    assert_eq!(store.seen(&relay(1005), "b").await.unwrap(), before("b", 1005));
     assert_eq!(store.relays().await.unwrap(), [relay(1005)]);
 
     store.remove("tanaka").await.unwrap();
@@ -85,6 +88,11 @@ async fn does_what_it_should(store: &Store) {
     assert_eq!((usage[0].account, usage[0].name.as_deref()), (tanaka.id, None));
     let again = store.add(&account("tanaka", prefix("2001:db8::/48"))).await.unwrap();
     assert!(again > sato.id);
+    // nor is one that a journal knows, and the database does not since it was brought back
+    let forgotten = AccountId(again.0 + 10);
+    let total = Total { account: forgotten, begun: 100, down: 1, up: 1 };
+    store.settle("journal a", &[total]).await.unwrap();
+    assert!(store.add(&account("kato", prefix("2001:db8:1::/48"))).await.unwrap() > forgotten);
 }
 
 /// Three relays, one quota: what they are granted is the quota to the byte, and of one that is gone only what
@@ -98,7 +106,7 @@ async fn grants_what_there_is(store: &Store) {
         seen,
     };
     for name in ["one", "two", "three"] {
-        store.seen(&seen(name, 10_000)).await.unwrap();
+        store.seen(&seen(name, 10_000), name).await.unwrap();
     }
     let ask = |relay: &'static str, used, now| async move {
         let asked = GrantRequest { account: id, begun: 0, quota: 1000, slice: 300, used };
@@ -115,8 +123,8 @@ async fn grants_what_there_is(store: &Store) {
     assert_eq!(ask("three", 300, 10_000).await, 400);
     assert_eq!(ask("three", 400, 10_000).await, 400);
     // "two", which said it used 10, is not heard of for ten minutes
-    store.seen(&seen("one", 20_000)).await.unwrap();
-    store.seen(&seen("three", 20_000)).await.unwrap();
+    store.seen(&seen("one", 20_000), "one").await.unwrap();
+    store.seen(&seen("three", 20_000), "three").await.unwrap();
     assert_eq!(ask("three", 400, 20_000).await, 690);
     assert_eq!(ask("one", 300, 20_000).await, 300);
     // several accounts and periods at once, as one after another; a removed one has no grant and holds up none
@@ -134,6 +142,30 @@ async fn grants_what_there_is(store: &Store) {
     had.sort_by_key(|grant| (grant.account, grant.begun));
     assert_eq!(had, [grant(id, 0, 300), grant(id, 70, 300)]);
     assert_eq!(store.grants("four", 0).await.unwrap(), []);
+}
+
+/// Grants and relays that nobody asks for go, and what may still count stays.
+async fn forgets_what_is_long_over(store: &Store) {
+    const DAY: i64 = 24 * 3600;
+    let id = store.add(&account("tidy", prefix("100.64.11.0/24"))).await.unwrap();
+    let now = 1_000 * DAY;
+    for (name, seen) in [("gone", 599 * DAY), ("silent", 601 * DAY)] {
+        let (id, version) = (name.to_owned(), String::new());
+        store.seen(&FleetRelay { name: id.clone(), id, version, seen }, "run").await.unwrap();
+    }
+    let request = |begun| GrantRequest { account: id, begun, quota: 1000, slice: 300, used: 0 };
+    let asked = [request(0), request(937 * DAY), request(939 * DAY)];
+    store.grant("gone", &asked, now).await.unwrap();
+    for _ in 0..2 {
+        store.tidy(now).await.unwrap();
+        let mut left = store.grants("gone", 1).await.unwrap();
+        left.sort_by_key(|grant| grant.begun);
+        let left: Vec<_> = left.iter().map(|grant| grant.begun).collect();
+        assert_eq!(left, [0, 939 * DAY]);
+        let relays = store.relays().await.unwrap();
+        let is_there = |id: &str| relays.iter().any(|relay| relay.id == id);
+        assert_eq!(["gone", "silent"].map(is_there), [false, true]);
+    }
 }
 
 /// One row after another is broken by hand at `address`, and mended: its account alone cannot be read.
@@ -235,6 +267,7 @@ async fn sqlite() {
     let store = Store::in_folder(&folder.path().join("a b?c%20#d")).await.unwrap();
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
+    forgets_what_is_long_over(&store).await;
     let other = tempfile::tempdir().unwrap();
     let store = Store::in_folder(other.path()).await.unwrap();
     let address = format!("sqlite://{}/accounts.db", other.path().display());
@@ -254,6 +287,7 @@ async fn postgresql() {
     let store = Store::at(&postgres.address()).await.unwrap();
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
+    forgets_what_is_long_over(&store).await;
     leaves_out_unreadable_accounts(&store, &postgres.address()).await;
     reads_a_long_table(&store, &postgres.address()).await;
 }

@@ -117,7 +117,8 @@ impl From<StoreError> for Problem {
             | StoreError::Address(_)
             | StoreError::Database(_)
             | StoreError::Late(_)
-            | StoreError::Schema(_) => {
+            | StoreError::Schema(_)
+            | StoreError::Locked => {
                 return Self::unavailable("database", error.to_string())
                     .hint("known accounts keep working; try again when the database is reachable");
             }

@@ -29,6 +29,7 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 pub(crate) struct Successor {
     file: Prepared,
+    identity: String,
     size: u64,
     totals: Totals,
 }
@@ -65,7 +66,14 @@ impl Contents {
         let Self { path, identity, totals } = self;
         let bytes = whole(&identity, &totals);
         let file = state_files::prepare(&path, &bytes)?;
-        Ok(Successor { file, size: bytes.len() as u64, totals })
+        Ok(Successor { file, identity, size: bytes.len() as u64, totals })
+    }
+}
+
+impl Successor {
+    /// Whether it is still of this journal, which may go on by another identity since.
+    pub(crate) fn is_of(&self, journal: &Journal) -> bool {
+        self.identity == journal.identity
     }
 }
 
@@ -119,6 +127,7 @@ impl Journal {
         }
         for key in dropped {
             self.totals.remove(&key);
+            self.confirmed.remove(&key);
             self.unwritten.remove(&key);
         }
         let (path, identity) = (self.path.clone(), self.identity.clone());
@@ -127,7 +136,7 @@ impl Journal {
 
     /// What the new file gets before it is in place. The old one gets nothing more, unless that fails.
     pub(crate) fn replacement(&self, new: Successor) -> Replacement {
-        let Successor { file, size, totals } = new;
+        let Successor { file, size, totals, .. } = new;
         let is_newer = |(key, used): &(Key, (u64, u64))| totals.get(key) != Some(used);
         let all = self.totals.iter().map(|(key, used)| (*key, *used));
         let newer: Vec<_> = all.filter(is_newer).collect();

@@ -15,7 +15,11 @@
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
 mod anew;
+mod opened;
+mod renewal;
 mod writing;
+
+pub(crate) use opened::remove_opened;
 
 use crate::account::AccountId;
 use ekiden_linux::host::state_files;
@@ -73,10 +77,16 @@ pub struct Journal {
     _lock: File,
     identity: String,
     totals: Totals,
-    /// What the file held when it was opened, or the database before that, until all of the latter is known.
+    /// What the file held when it was opened, until all is known that the database had then.
     opened: Totals,
+    /// It is on the disk, too.
+    is_opened_kept: bool,
+    /// What it lacked of the latter, as far as that is known.
+    lacked: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
+    /// What the database has of the totals, as it said since the file was opened.
+    confirmed: Totals,
     /// Where the next batch begins.
     size: u64,
     /// Where the old file went, if it was none.
@@ -116,15 +126,19 @@ impl Journal {
             }
         };
         let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
+        let kept = opened::kept(folder, &identity, &totals);
         Ok(Self {
             path,
             file: Arc::new(file),
             _lock: lock,
             identity,
-            opened: totals.clone(),
+            is_opened_kept: kept.is_some(),
+            opened: kept.unwrap_or_else(|| totals.clone()),
+            lacked: Totals::new(),
             totals,
             unwritten,
             unsettled,
+            confirmed: Totals::new(),
             size,
             set_aside,
         })
@@ -189,25 +203,6 @@ impl Journal {
         behind.chain(before).filter_map(total).collect()
     }
 
-    /// The database had these before this journal settled anything since it was opened. What the file lacked of them counts:
-    /// added to less, the next bytes would vanish below the larger total. Returns how many bytes these were.
-    pub(crate) fn on_recalled(&mut self, had: &[Total]) -> u64 {
-        let mut lacked = 0_u64;
-        for Total { account, begun, down, up } in had {
-            let held = self.opened.entry((*account, *begun)).or_default();
-            let more = (down.saturating_sub(held.0), up.saturating_sub(held.1));
-            *held = (held.0.max(*down), held.1.max(*up));
-            self.add(*account, *begun, more.0, more.1);
-            lacked = lacked.saturating_add(more.0).saturating_add(more.1);
-        }
-        lacked
-    }
-
-    /// No more is to be recalled.
-    pub(crate) fn on_all_recalled(&mut self) {
-        self.opened = Totals::new();
-    }
-
     /// The database has these. What was added since then stays unsettled.
     pub fn on_settled(&mut self, identity: &str, settled: &[Total]) {
         if identity != self.identity {
@@ -215,10 +210,23 @@ impl Journal {
         }
         for Total { account, begun, down, up } in settled {
             let key = (*account, *begun);
+            self.on_confirmed(key, (*down, *up));
             if self.totals.get(&key) == Some(&(*down, *up)) {
                 self.unsettled.remove(&key);
             }
         }
+    }
+
+    /// The database has an older state: it may lack all that it had.
+    pub(crate) fn on_older(&mut self) {
+        self.unsettled = self.totals.keys().copied().collect();
+        self.confirmed = Totals::new();
+    }
+
+    /// The database keeps the larger.
+    fn on_confirmed(&mut self, key: Key, (down, up): (u64, u64)) {
+        let had = self.confirmed.entry(key).or_default();
+        *had = (had.0.max(down), had.1.max(up));
     }
 }
 
@@ -232,7 +240,7 @@ fn whole(identity: &str, totals: &Totals) -> Vec<u8> {
 }
 
 /// 32 hexadecimal digits that nobody else has.
-fn draw() -> io::Result<String> {
+pub(crate) fn draw() -> io::Result<String> {
     let mut bytes = [0; IDENTITY / 2];
     let drawn = SystemRandom::new().fill(&mut bytes);
     drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;

@@ -146,11 +146,64 @@ fn bytes_that_the_file_lacked_when_it_was_opened_count_once() {
     let total = |n, down, up| Total { account: id(n), begun: 0, down, up };
     let had = [total(1, 30, 2), total(2, 4, 4)];
     // asked for twice, it is the same
-    assert_eq!([journal.on_recalled(&had), journal.on_recalled(&had)], [28, 0]);
-    journal.on_all_recalled();
+    journal.on_recalled(&had);
+    journal.on_recalled(&had);
+    assert_eq!([journal.on_all_recalled(), journal.on_all_recalled()], [28, 0]);
     assert_eq!(journal.unsettled(), [total(1, 37, 5), total(2, 4, 4), total(3, 7, 0)]);
     journal.write().unwrap();
     assert_eq!(after_a_kill(folder.path()), journal.totals);
+}
+
+#[test]
+fn what_lives_added_before_the_database_was_asked_is_nothing_that_the_file_lacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Journal::open(folder.path()).unwrap();
+    let mut journal = open();
+    journal.add(id(1), 0, 300, 0);
+    journal.write().unwrap();
+    drop(journal);
+    for _ in 0..2 {
+        let mut journal = open();
+        journal.keep_opened().unwrap();
+        journal.add(id(1), 0, 50, 0);
+        journal.write().unwrap();
+    }
+    let had = [Total { account: id(1), begun: 0, down: 1_000, up: 0 }];
+    let mut journal = open();
+    journal.on_recalled(&had);
+    remove_opened(&journal.opened_file().unwrap()).unwrap();
+    assert_eq!(journal.on_all_recalled(), 700);
+    assert_eq!((journal.used(id(1), 0), journal.opened_file()), ((1_100, 0), None));
+    journal.write().unwrap();
+    drop(journal);
+    // it is settled, and nothing lacks any more
+    let mut journal = open();
+    let had = [Total { down: 1_100, ..had[0] }];
+    journal.on_recalled(&had);
+    assert_eq!((journal.on_all_recalled(), journal.opened_file()), (0, None));
+}
+
+#[test]
+fn a_journal_that_is_older_than_what_was_kept_lacks_more() {
+    let [newer, older] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let mut journal = Journal::open(newer.path()).unwrap();
+    journal.add(id(1), 0, 200, 0);
+    journal.write().unwrap();
+    let name = "usage.journal";
+    fs::copy(newer.path().join(name), older.path().join(name)).unwrap();
+    journal.add(id(1), 0, 100, 0);
+    journal.write().unwrap();
+    drop(journal);
+    Journal::open(newer.path()).unwrap().keep_opened().unwrap();
+    let name = "usage.opened";
+    fs::copy(newer.path().join(name), older.path().join(name)).unwrap();
+    let mut journal = Journal::open(older.path()).unwrap();
+    journal.on_recalled(&[Total { account: id(1), begun: 0, down: 1_000, up: 0 }]);
+    assert_eq!((journal.on_all_recalled(), journal.used(id(1), 0)), (800, (1_000, 0)));
+    // what another journal kept says nothing
+    drop(journal);
+    fs::remove_file(older.path().join("usage.journal")).unwrap();
+    assert_eq!(Journal::open(older.path()).unwrap().opened_file(), None);
 }
 
 #[test]
@@ -166,6 +219,9 @@ fn settled_is_what_did_not_grow_since() {
     assert_eq!(journal.unsettled(), [Total { account: id(2), begun: 0, down: 11, up: 1 }]);
     journal.on_settled("of another journal", &journal.unsettled());
     assert_eq!(journal.unsettled().len(), 1);
+    // but for a database that was brought back
+    journal.on_older();
+    assert_eq!(journal.unsettled().len(), 2);
 }
 
 #[test]
@@ -219,6 +275,50 @@ fn a_kill_at_any_step_of_writing_anew_loses_nothing_that_was_written() {
     journal.add(id(1), 0, 100, 0);
     journal.write().unwrap();
     assert_eq!((after_a_kill(folder.path()), files()), (journal.totals, 2));
+}
+
+#[test]
+fn a_journal_goes_on_by_another_identity_with_what_the_database_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let identity = journal.identity().to_owned();
+    for n in 1..=3 {
+        journal.add(id(n), 0, 10, 1);
+    }
+    let all = journal.unsettled();
+    journal.on_settled(&identity, &all[..2]);
+    journal.add(id(2), 0, 5, 0);
+    journal.write().unwrap();
+    let renewal = journal.renewal().unwrap();
+    // killed before it is written
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+    journal.add(id(1), 0, 0, 2);
+    let renewed = renewal.write().unwrap();
+    let rest: Totals = [((id(2), 0), (5, 0)), ((id(3), 0), (10, 1))].into();
+    assert_eq!(after_a_kill(folder.path()), rest);
+    journal.go_on_as(renewed);
+    assert_ne!(journal.identity(), identity);
+    assert_eq!(journal.unwritten_entries(), [((id(1), 0), (0, 2))]);
+    assert_eq!(journal.unsettled().len(), 3);
+    // what was under way for the old one tells nothing of the new one
+    journal.on_settled(&identity, &journal.unsettled());
+    assert_eq!(journal.unsettled().len(), 3);
+    journal.write().unwrap();
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
+}
+
+#[test]
+fn a_file_that_is_written_anew_for_the_old_identity_does_not_come_into_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 1);
+    let successor = journal.contents(0, |_| true).write().unwrap();
+    assert!(successor.is_of(&journal));
+    let renewed = journal.renewal().unwrap().write().unwrap();
+    journal.go_on_as(renewed);
+    assert!(!successor.is_of(&journal));
+    drop(successor);
+    assert_eq!(after_a_kill(folder.path()), journal.totals);
 }
 
 #[test]

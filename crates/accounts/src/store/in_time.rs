@@ -21,7 +21,8 @@ pub(crate) async fn in_time<T>(
     }
 }
 
-fn is_late(error: &sqlx::Error) -> bool {
+/// Whether PostgreSQL ended it.
+pub(super) fn is_late(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| ENDED.contains(&&*code))
 }

@@ -3,6 +3,7 @@
 
 mod grants;
 pub(crate) mod in_time;
+mod relays;
 mod rows;
 #[cfg(feature = "postgres")]
 mod secured;
@@ -11,6 +12,7 @@ mod table;
 mod unreadable;
 
 pub use grants::{Grant, GrantRequest};
+pub use relays::{FleetRelay, SeenBefore};
 pub use table::AccountTable;
 pub use unreadable::UnreadableAccount;
 
@@ -20,7 +22,7 @@ use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
-use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationSource, MigrationType, Migrator};
 use sqlx::{
     Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _,
     SqlStr, Transaction,
@@ -55,7 +57,12 @@ pub enum StoreError {
     #[error(
         "cannot prepare the database's tables: {0}; another version of ekiden may have created them"
     )]
-    Schema(#[from] sqlx::migrate::MigrateError),
+    Schema(#[from] MigrateError),
+    #[error(
+        "something holds a lock on the database's tables, perhaps another ekiden that prepares them; \
+         try again when it has ended (`SELECT * FROM pg_stat_activity` shows it)"
+    )]
+    Locked,
     #[error("no account \"{0}\"; `ekiden account list` lists all")]
     NoSuchAccount(String),
     #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
@@ -89,19 +96,6 @@ pub struct Usage {
     pub down: u64,
     /// Bytes from it.
     pub up: u64,
-}
-
-/// A relay that uses this database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetRelay {
-    /// Its journal's identity, or whatever else is its own.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// Which ekiden it is.
-    pub version: String,
-    /// When it was heard of last, seconds since 1970.
-    pub seen: i64,
 }
 
 /// A database of accounts.
@@ -170,7 +164,7 @@ impl Store {
             })
             .connect_with(options)
             .await?;
-        Migrator::new(Schema).await?.run(&pool).await?;
+        Migrator::new(Schema).await?.run(&pool).await.map_err(unprepared)?;
         Ok(Self { pool, shared })
     }
 
@@ -292,19 +286,6 @@ impl Store {
         let found = sqlx::query(sql::USAGE).bind(since).fetch_all(&self.pool).await?;
         found.iter().map(rows::usage).collect()
     }
-
-    /// Records that a relay runs at `now`, seconds since 1970.
-    pub async fn seen(&self, relay: &FleetRelay) -> Result<(), StoreError> {
-        let seen = sqlx::query(sql::SEEN).bind(&relay.id).bind(&relay.name).bind(&relay.version);
-        seen.bind(relay.seen).execute(&self.pool).await?;
-        Ok(())
-    }
-
-    /// The relays that ever used this database.
-    pub async fn relays(&self) -> Result<Vec<FleetRelay>, StoreError> {
-        let found = sqlx::query(sql::RELAYS).fetch_all(&self.pool).await?;
-        found.iter().map(rows::relay).collect()
-    }
 }
 
 #[derive(Debug)]
@@ -319,6 +300,18 @@ impl MigrationSource<'static> for Schema {
             Migration::new(number, name.into(), MigrationType::Simple, text, false)
         };
         Box::pin(async move { Ok(sql::MIGRATIONS.map(migration).into()) })
+    }
+}
+
+/// Why the tables could not be prepared: of a lock that was not to be had, PostgreSQL tells nothing but that.
+fn unprepared(error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)
+            if in_time::is_late(&error) =>
+        {
+            StoreError::Locked
+        }
+        error => error.into(),
     }
 }
 

@@ -16,6 +16,18 @@ use tokio::time::{Interval, MissedTickBehavior};
 /// most a second.
 const WRITE: Duration = Duration::from_millis(750);
 
+/// Time for the disk at the end, for usage and for grants each.
+const AT_END: Duration = Duration::from_secs(10);
+
+/// What the disk does at the end, or that it hangs.
+pub(super) async fn at_end(work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let late = || format!("the disk did not take it within {} s", AT_END.as_secs());
+    match tokio::time::timeout(AT_END, work).await {
+        Ok(done) => done,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, late())),
+    }
+}
+
 /// Runs what waits for the disk on a thread that may.
 pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -64,12 +76,13 @@ impl AccountSync {
         }
     }
 
-    /// Writes what is replaced as a whole: a long journal, and grants.
+    /// Writes what is replaced as a whole: a journal that is long or gets another identity, and grants.
     pub(super) async fn replace(&self) {
         let mut tick = ticks();
         loop {
             tick.tick().await;
-            let written = self.shorten().await.and(self.write_grants().await);
+            let parted = self.part_from_copy().await;
+            let written = parted.and(self.shorten().await).and(self.write_grants().await);
             locked(&self.unwritten).on_written(1, written);
         }
     }
@@ -112,7 +125,13 @@ impl AccountSync {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let journal = Arc::clone(&self.journal);
         on_disk(move || {
-            let replacement = locked(&journal).replacement(successor);
+            let replacement = {
+                let journal = locked(&journal);
+                if !successor.is_of(&journal) {
+                    return Ok(());
+                }
+                journal.replacement(successor)
+            };
             let placed = replacement.place()?;
             let rest = locked(&journal).go_on_in(placed);
             drop((journal, turn));
@@ -141,6 +160,14 @@ impl AccountSync {
     }
 }
 
+/// Forgets the file's: the next start takes the journal's identity.
+pub(super) fn forget_id(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join("relay.id")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// By what the database knows this relay, whatever it is called: the same over restarts. Where the file is missing, it is
 /// the journal's identity: grants are then found again by what counts against them.
 pub(super) fn own_id(folder: &Path, journal: &str) -> Result<String, SyncError> {
@@ -161,6 +188,18 @@ mod tests {
     use super::*;
     use crate::account::AccountId;
     use crate::journal::Journal;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_does_not_hold_up_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        sync.used(AccountId(1), 1, 0);
+        // as while a write does not end
+        let _turn = Arc::clone(&sync.turn).lock_owned().await;
+        tokio::time::pause();
+        let closed = tokio::time::timeout(Duration::from_secs(600), sync.close()).await;
+        assert!(closed.is_ok());
+    }
 
     #[tokio::test]
     async fn usage_is_written_while_a_long_journal_is_written_anew() {

@@ -119,6 +119,35 @@ impl Leases {
         }
     }
 
+    /// The database may lack grants that it gave. No more counts as granted than was `used`, so that all ask again.
+    pub(super) fn on_older(&mut self, used: impl Fn(&Key) -> u64) {
+        for (key, granted) in std::mem::take(&mut self.before) {
+            // its quota is heard of before it asks
+            self.known.entry(key).or_insert_with(|| Lease::new(0)).on_recalled(granted);
+        }
+        for (key, lease) in &mut self.known {
+            lease.on_used(used(key));
+            lease.on_recalled(lease.granted().min(lease.used()));
+        }
+        self.refused.clear();
+        self.changed = true;
+    }
+
+    /// This relay goes on by another identity, to which nothing is granted yet.
+    pub(super) fn on_new_identity(&mut self) {
+        for lease in self.known.values_mut() {
+            *lease = Lease::new(lease.quota());
+        }
+        self.before.clear();
+        self.refused.clear();
+        (self.recalled, self.changed) = (true, true);
+    }
+
+    /// Where they are kept, to be locked while it is written.
+    pub(super) fn path(&self) -> Arc<Mutex<PathBuf>> {
+        Arc::clone(&self.path)
+    }
+
     /// Drops those of other periods, and of accounts without a quota.
     fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
         let count = self.known.len() + self.before.len();
@@ -164,6 +193,9 @@ impl Keyed for GrantRequest {
 impl AccountSync {
     /// Asks for more of the quotas of which little is left here, for a round.
     pub(super) async fn lease(&self) -> Result<(), StoreError> {
+        if locked(&self.presence).is_parting() {
+            return Ok(());
+        }
         self.recall_usage().await?;
         self.recall_grants().await?;
         let mut batches = *locked(&self.asking);
@@ -172,8 +204,9 @@ impl AccountSync {
             return Ok(());
         }
         let (store, now) = (&self.store().await?, self.now().as_second());
+        let id = &self.id();
         let asked = batches.settle(&wanting, |batch| async move {
-            let granted = in_time(store.grant(&self.id, &batch, now)).await?;
+            let granted = in_time(store.grant(id, &batch, now)).await?;
             locked(&self.leases).on_granted(&batch, &granted, Instant::now());
             Ok(())
         });
@@ -188,7 +221,7 @@ impl AccountSync {
             return Ok(());
         }
         let since = self.now().as_second().saturating_sub(PAST);
-        let all = in_time(self.store().await?.grants(&self.id, since)).await?;
+        let all = in_time(self.store().await?.grants(&self.id(), since)).await?;
         locked(&self.leases).on_recalled(all);
         Ok(())
     }
@@ -217,7 +250,7 @@ impl AccountSync {
     pub(super) async fn write_grants(&self) -> io::Result<()> {
         let (path, unwritten) = {
             let mut leases = locked(&self.leases);
-            (Arc::clone(&leases.path), leases.take_unwritten())
+            (leases.path(), leases.take_unwritten())
         };
         let Some(saved) = unwritten else { return Ok(()) };
         let written = on_disk(move || write(&locked(&path), &saved)).await;
@@ -228,7 +261,7 @@ impl AccountSync {
     }
 }
 
-fn write(path: &Path, saved: &[(i64, i64, u64)]) -> io::Result<()> {
+pub(super) fn write(path: &Path, saved: &[(i64, i64, u64)]) -> io::Result<()> {
     state_files::replace(path, &serde_json::to_vec(saved)?).map(drop)
 }
 
@@ -341,6 +374,23 @@ mod tests {
         leases.of(key(1), QUOTA, 6 * MIB);
         leases.on_granted(&asked, &[grant(1, 6 * MIB)], now);
         assert_eq!(leases.wanting(None, now).len(), 1);
+    }
+
+    #[test]
+    fn all_that_was_used_is_asked_for_again_of_a_database_that_was_brought_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut leases, now) = (Leases::read(folder.path()), Instant::now());
+        leases.on_recalled(vec![grant(1, 9 * MIB), grant(2, 5 * MIB), grant(3, MIB)]);
+        for (id, used) in [(1, 4 * MIB), (3, 0)] {
+            leases.of(key(id), QUOTA, used);
+        }
+        assert!(leases.wanting(None, now).is_empty());
+        leases.on_older(|(account, _)| [0, 4 * MIB, 3 * MIB, 0][account.0 as usize]);
+        let may = leases.of(key(1), QUOTA, 4 * MIB).may();
+        assert_eq!(may, 5 * MIB, "nobody is held up meanwhile");
+        let asked = leases.wanting(None, now);
+        let asked: Vec<_> = asked.iter().map(|asked| (asked.account.0, asked.used)).collect();
+        assert_eq!(asked, [(1, 4 * MIB), (2, 3 * MIB)]);
     }
 
     #[test]

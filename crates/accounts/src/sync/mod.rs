@@ -8,6 +8,7 @@
 mod disk;
 mod leases;
 mod pause;
+mod presence;
 mod recall;
 mod settle;
 mod unreadable;
@@ -21,11 +22,12 @@ use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
-use disk::{Unwritten, own_id};
+use disk::{Unwritten, at_end, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use leases::Leases;
 use pause::Pause;
+use presence::Presence;
 use recall::Recalled;
 use settle::Batches;
 use std::net::IpAddr;
@@ -98,8 +100,8 @@ pub struct AccountSync {
     folder: PathBuf,
     /// An address of PostgreSQL; none is SQLite in the folder.
     address: Option<String>,
-    id: String,
     name: String,
+    presence: Arc<Mutex<Presence>>,
     store: Mutex<Option<Store>>,
     directory: RwLock<Arc<Directory>>,
     attempts: LoginAttempts,
@@ -108,7 +110,7 @@ pub struct AccountSync {
     turn: Arc<tokio::sync::Mutex<()>>,
     recalled: Mutex<Recalled>,
     relays: Mutex<Vec<FleetRelay>>,
-    leases: Mutex<Leases>,
+    leases: Arc<Mutex<Leases>>,
     /// How leases are asked for, and which was asked for last.
     asking: Mutex<Batches>,
     batches: Mutex<Batches>,
@@ -132,11 +134,13 @@ impl AccountSync {
                 aside.display()
             );
         }
+        let presence = Presence::new(own_id(folder, journal.identity())?);
+        let presence = presence.map_err(|error| SyncError::System(error.to_string()))?;
         let sync = Self {
             folder: folder.to_owned(),
             address: address.map(str::to_owned),
-            id: own_id(folder, journal.identity())?,
             name: name.to_owned(),
+            presence: Arc::new(Mutex::new(presence)),
             store: Mutex::default(),
             directory: RwLock::default(),
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
@@ -144,7 +148,7 @@ impl AccountSync {
             turn: Arc::default(),
             recalled: Mutex::default(),
             relays: Mutex::default(),
-            leases: Mutex::new(Leases::read(folder)),
+            leases: Arc::new(Mutex::new(Leases::read(folder))),
             asking: Mutex::default(),
             batches: Mutex::default(),
             unreadable: Mutex::default(),
@@ -161,6 +165,9 @@ impl AccountSync {
                 };
                 tracing::warn!(accounts = kept.len(), "{error}; using the saved accounts");
                 sync.know(Arc::new(kept));
+                if let Err(error) = locked(&sync.journal).keep_opened() {
+                    tracing::error!(%error, "cannot keep what the usage journal held; some bytes may not count");
+                }
                 locked(&sync.state).0 = Some(error.to_string());
                 Ok(sync)
             }
@@ -195,7 +202,9 @@ impl AccountSync {
         let directory = self.directory();
         let quota = directory.get(account)?.attributes.quota_bytes()?.as_u64();
         let begun = self.begun(account);
-        let (down, up) = locked(&self.journal).used(account, begun);
+        // held until the lease has heard of it: a new identity changes both at once
+        let journal = locked(&self.journal);
+        let (down, up) = journal.used(account, begun);
         let used = down.saturating_add(up);
         if self.address.is_none() {
             return Some(QuotaShare { may: quota, used, more: false });
@@ -247,9 +256,10 @@ impl AccountSync {
         tokio::join!(self.write(), self.replace(), self.watch());
     }
 
-    /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
+    /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time. A disk or a
+    /// database that hangs is given up.
     pub async fn close(&self) {
-        if let Err(error) = self.write_at_end().await {
+        if let Err(error) = at_end(self.write_at_end()).await {
             tracing::error!(%error, "cannot write the last second of usage");
         }
         match self.settle().await {
@@ -262,7 +272,7 @@ impl AccountSync {
                 tracing::warn!("usage is settled at the next start because of: {error}");
             }
         }
-        if let Err(error) = self.write_grants().await {
+        if let Err(error) = at_end(self.write_grants()).await {
             tracing::error!(%error, "cannot write the grants of quotas");
         }
         let store = locked(&self.store).take();
@@ -325,6 +335,7 @@ impl AccountSync {
         let first = locked(&self.state).1.is_none();
         self.log_unreadable();
         let again = locked(&self.unreadable).wants(Instant::now());
+        let again = again || locked(&self.presence).rereads();
         if !first && !again && in_time(store.version()).await? == known {
             return Ok(());
         }
@@ -335,6 +346,7 @@ impl AccountSync {
         self.log_unreadable();
         let directory = Arc::new(Directory::new(version, accounts));
         self.know(Arc::clone(&directory));
+        locked(&self.presence).on_read();
         locked(&self.state).1 = Some(now);
         if store.is_shared()
             && let Err(error) = self.keep(directory).await

@@ -3,9 +3,10 @@
 //! A journal may come back older than the database: after a power cut, a restored folder, or a kill while the disk took nothing.
 
 use super::AccountSync;
+use super::disk::on_disk;
 use super::settle::{Key, Keyed};
 use crate::account::AccountId;
-use crate::journal::PAST;
+use crate::journal::{PAST, remove_opened};
 use crate::locked;
 use crate::store::StoreError;
 use crate::store::in_time::in_time;
@@ -34,19 +35,20 @@ impl AccountSync {
             let since = self.now().as_second().saturating_sub(PAST);
             let store = self.store().await?;
             let had = in_time(store.settled(&identity, since, after)).await?;
+            let next = had.last().map(Keyed::key);
+            if next.is_none() {
+                in_time(self.forget_opened()).await?;
+            }
             let lacked = {
                 let mut recalled = locked(&self.recalled);
                 // another one had this part meanwhile
                 if recalled.after != Some(after) {
                     continue;
                 }
-                recalled.after = had.last().map(Keyed::key);
+                recalled.after = next;
                 let mut journal = locked(&self.journal);
-                let lacked = journal.on_recalled(&had);
-                if recalled.after.is_none() {
-                    journal.on_all_recalled();
-                }
-                lacked
+                journal.on_recalled(&had);
+                if next.is_none() { journal.on_all_recalled() } else { 0 }
             };
             if lacked > 0 {
                 tracing::warn!(
@@ -54,5 +56,13 @@ impl AccountSync {
                 );
             }
         }
+    }
+
+    /// Before anything is settled, too: later nobody could tell what the database had when the journal was opened.
+    async fn forget_opened(&self) -> Result<(), StoreError> {
+        let Some(path) = locked(&self.journal).opened_file() else { return Ok(()) };
+        let kept = path.clone();
+        let forgotten = on_disk(move || remove_opened(&kept)).await;
+        forgotten.map_err(|error| StoreError::Folder { path, error })
     }
 }

@@ -7,8 +7,8 @@ use super::AccountSync;
 use crate::account::AccountId;
 use crate::journal::Total;
 use crate::locked;
+use crate::store::StoreError;
 use crate::store::in_time::in_time;
-use crate::store::{FleetRelay, StoreError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -109,10 +109,11 @@ impl AccountSync {
         let store = self.store().await?;
         self.hear_clock(&store).await?;
         // first: a relay that is silent for long loses its grants, however much there is to settle
-        let (name, seen) = (self.name.clone(), self.now().as_second());
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
+        self.say_seen(&store).await?;
         *locked(&self.relays) = in_time(store.relays()).await?;
+        if locked(&self.presence).is_parting() {
+            return Ok(false);
+        }
         self.recall_usage().await?;
         let mut batches = *locked(&self.batches);
         let (identity, totals) = {
@@ -129,6 +130,10 @@ impl AccountSync {
         });
         let settled = settled.await;
         *locked(&self.batches) = batches;
+        if matches!(settled, Ok(true)) {
+            locked(&self.presence).on_settled();
+            self.tidy(store).await;
+        }
         settled
     }
 }

@@ -36,6 +36,9 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(200);
 /// Each nth time the limits are updated too: periods end, and a relay's share of a quota grows.
 const UPDATE_LIMITS: u32 = 5;
 
+/// What still waits for a disk or for names at the end is given up after this.
+const AT_END: Duration = Duration::from_secs(10);
+
 /// State that does not change while the daemon runs.
 pub(crate) struct Fixed {
     /// The file named on the command line; otherwise each reload searches for it.
@@ -77,7 +80,9 @@ pub(crate) fn run(args: &cli::Serve) -> u8 {
         draft: loaded.reading.draft.clone(),
         level,
     };
-    runtime.block_on(daemon(loaded, fixed)).unwrap_or_else(|code| code)
+    let code = runtime.block_on(daemon(loaded, fixed)).unwrap_or_else(|code| code);
+    runtime.shutdown_timeout(AT_END);
+    code
 }
 
 /// Logs why the daemon cannot start.

@@ -1,9 +1,10 @@
 //! Every statement there is. Both databases read `$1` as the first value.
 
 /// The schema's versions, oldest first: number, name, text.
-pub(super) const MIGRATIONS: [(i64, &str, &str); 2] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "accounts", include_str!("0001_accounts.sql")),
     (2, "peers", include_str!("0002_peers.sql")),
+    (3, "runs", include_str!("0003_runs.sql")),
 ];
 
 /// For SQLite connections: readers go on beside a writer, commits survive the process, and the file
@@ -18,8 +19,11 @@ pub(super) const POSTGRESQL: &str = "SET lock_timeout = 4000; SET statement_time
 pub(super) const VERSION: &str = "SELECT value FROM counter WHERE name = 'version'";
 /// The first statement of every change: it also lets one writer in at a time, in both databases.
 pub(super) const CHANGED: &str = "UPDATE counter SET value = value + 1 WHERE name = 'version'";
-pub(super) const NEXT_ACCOUNT: &str =
-    "UPDATE counter SET value = value + 1 WHERE name = 'account' RETURNING value";
+/// A database that was brought back from a backup has usage of numbers that it does not remember to have given.
+pub(super) const NEXT_ACCOUNT: &str = "UPDATE counter SET value = 1 + \
+     CASE WHEN (SELECT COALESCE(MAX(account), 0) FROM traffic) > value \
+     THEN (SELECT MAX(account) FROM traffic) ELSE value END \
+     WHERE name = 'account' RETURNING value";
 
 /// PostgreSQL's clock in seconds since 1970; SQLite's is this machine's.
 pub(super) const CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)";
@@ -77,14 +81,24 @@ pub(super) const USAGE: &str = "SELECT traffic.account AS account, account.name 
      LEFT JOIN account ON account.id = traffic.account WHERE traffic.begun >= $1 \
      GROUP BY traffic.account, account.name, traffic.begun ORDER BY traffic.account, traffic.begun";
 
-pub(super) const SEEN: &str = "INSERT INTO relay (id, name, version, seen) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, \
-     seen = excluded.seen";
+/// A row's own columns on the right are those of before.
+pub(super) const SEEN: &str = "INSERT INTO relay (id, name, version, seen, run) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+     version = excluded.version, run_before = relay.run, seen_before = relay.seen, \
+     run = excluded.run, seen = excluded.seen RETURNING run_before, seen_before";
 pub(super) const RELAYS: &str = "SELECT id, name, version, seen FROM relay ORDER BY name, id";
 
 /// A relay's grants in periods that are not long over; one that never ends began in 1970.
 pub(super) const GRANTS: &str = "SELECT account, begun, granted FROM lease \
      WHERE relay = $1 AND (begun >= $2 OR begun = 0)";
+
+/// Grants that no query finds any more, but for periods that never end.
+pub(super) const TIDY_GRANTS: &str = "DELETE FROM lease WHERE (account, begun, relay) IN \
+     (SELECT account, begun, relay FROM lease WHERE begun < $1 AND begun <> 0 \
+     ORDER BY begun, account, relay LIMIT $2)";
+/// Of a relay that is not there, what it used of a quota counts as that of one that is silent.
+pub(super) const TIDY_RELAYS: &str = "DELETE FROM relay WHERE id IN \
+     (SELECT id FROM relay WHERE seen < $1 ORDER BY seen, id LIMIT $2)";
 
 /// Locks so many accounts, always in the same order: two relays that ask for the same ones wait for each other in turn.
 pub(super) fn lock_accounts(count: usize, shared: bool) -> String {
