@@ -5,10 +5,10 @@
 //! on_proven_initial(now, source, known)  the same, where its sender has shown that it is where it says
 //! on_attempt(now, source, validated)     what becomes of the connection that it begins
 //! ```
-//! Four rates, each for one address (IPv4 /32, IPv6 /64) and for all together: Initials that are decrypted, handshakes
-//! without and with a validated address (RFC 9000 §8.1.2), and Initials with one. Above the second an address has to show
-//! by Retry that it is its own. So forged addresses leave the last two rates alone, and one address leaves most of each
-//! rate to the others.
+//! Four rates, each for one address (IPv4 /32, IPv6 /64) and for all together. They are for Initials that are decrypted,
+//! for handshakes without and with a validated address (RFC 9000 §8.1.2), and for Initials with one. Above the second an
+//! address has to show by Retry that it is its own. So forged addresses leave the last two rates alone, and one address
+//! leaves most of each rate to the others.
 //! Buckets follow the generic cell rate algorithm (ITU-T I.371): one time each. No deadline: credit grows with now.
 
 use super::overload::Source;

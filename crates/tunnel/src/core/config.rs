@@ -83,8 +83,7 @@ impl Limits {
     /// lost packet on its stream, though that was acknowledged.
     ///
     /// Nor does it say how much it keeps, and a tunnel keeps what it had when there were fewer. So from the third tunnel
-    /// on, each part is 1/(n·(n − 1)) and not 1/n: those of all n, from the first on, then come to less than twice the
-    /// whole.
+    /// on, each part is 1/(n·(n − 1)) and not 1/n. The sum of the parts, from the first on, is then below twice the whole.
     pub(super) const fn unacknowledged(&self, tunnels: u64) -> u64 {
         let parts = match tunnels {
             0 | 1 => 1,

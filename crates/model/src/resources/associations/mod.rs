@@ -24,8 +24,8 @@
 //! however many holders are forged; and fifteen of them do not shut out another.
 //!
 //! Addresses that are their own are cheap, too: one line may have 65,536 networks of IPv6. So some associations may be
-//! [`kept`](AssociationShare::kept) for holders that are known. What the others may have, proven or not, is the rest,
-//! and they end nothing of a known holder while the known have no more than is kept for them.
+//! [`kept`](AssociationShare::kept) for holders that are known. The others may have the rest, proven or not. They end
+//! nothing of a known holder while the known have no more than is kept for them.
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};

@@ -22,8 +22,8 @@ const PIECE: u64 = 256;
 const PIECES: u64 = 4_096;
 /// Flows that a peer opened and that were not seen yet, below the last that was.
 const MISSING: usize = 8_192;
-/// Flows beyond those that it may have that a peer may open at once, and how long until one more: each takes up to 10 µs.
-/// A peer whose clients all begin anew opens no more than it had, while this side still has those.
+/// Flows beyond its limit that a peer may open at once, and how long until one more. Each takes up to 10 µs. A peer whose
+/// clients all begin anew opens no more than it had, while this side still has those.
 const REFUSED: u64 = 4_096;
 const REFUSED_AFTER: Span = Span::from_millis(1);
 
