@@ -50,7 +50,7 @@ pub(super) static PRESSURE: &[Key<Draft>] = keys! { Draft, |draft| draft.pressur
         "Idle time after which a CONNECT or SOCKS tunnel may be evicted for a new connection. \"never\": tunnels are not evicted.",
         "Idle terminal sessions are cut when the relay is busy.", "Busy sites with mostly browser tunnels: \"2 min\".";
     accounts = accounts: Kind::Share(Share::NONE, Share::ALL), None,
-        "Share of budgets.connections that is kept for accounts, where there are accounts. It serves connections that have logged in. It also serves new ones from an address (IPv4) or /64 (IPv6) from which an account logged in within a day.",
+        "Share of budgets.connections, and of udp.associations, that is kept for accounts, where there are accounts. It serves connections that have logged in. It also serves new ones from an address (IPv4) or /64 (IPv6) from which an account logged in within a day. Of associations, it serves those of accounts and of peers.",
         "Clients without an account have fewer connections. All of them: nobody can log in from a new address.", "Few accounts: less. Relays under attack: more.";
 };
 

@@ -56,24 +56,55 @@ pub enum Urgency {
 /// Runs the calling thread before others where permitted (CAP_SYS_NICE); its programs are ordinary.
 pub fn urgent() -> Urgency {
     // the lowest real-time priority: above all ordinary threads, below the kernel's own
-    let priority: libc::c_int = 1;
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    if schedule(libc::SCHED_RR, 1) { Urgency::RealTime } else { Urgency::Ordinary }
+}
+
+/// Runs the calling thread like all others again, after [`urgent`].
+pub fn ordinary() {
+    // this is always permitted
+    schedule(libc::SCHED_OTHER, 0);
+}
+
+/// Sets the calling thread's policy; whether that is permitted.
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> bool {
+    // a thread without CAP_SYS_NICE may not give the flag up (sched(7))
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // the system call, whose structure is one int: musl's function of this name does nothing
     // SAFETY: thread 0 is the calling one; the priority is read and outlives the call.
     let result = unsafe {
         libc::syscall(libc::SYS_sched_setscheduler, 0_usize, policy, &raw const priority)
     };
-    if result == 0 { Urgency::RealTime } else { Urgency::Ordinary }
+    result == 0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{lead, now, wall};
+    use super::{Urgency, lead, now, ordinary, urgent, wall};
 
     #[test]
     fn never_goes_back() {
         let times: Vec<_> = (0..1000).map(|_| now()).collect();
         assert!(times.is_sorted());
+    }
+
+    /// The calling thread's policy, as it is seen from outside.
+    fn policy() -> String {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // behind the name, which may have spaces: the 41st field of proc_pid_stat(5), of which the state is the third
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        rest.split_whitespace().nth(38).unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_urgent_thread_can_be_ordinary_and_urgent_again() {
+        if urgent() == Urgency::Ordinary {
+            eprintln!("SKIPPED: real-time priority takes CAP_SYS_NICE");
+            return;
+        }
+        assert_eq!(policy(), "2");
+        ordinary();
+        assert_eq!((policy(), urgent()), ("0".to_owned(), Urgency::RealTime));
+        ordinary();
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! How many QUIC Initials of strangers are looked at, so that a flood of them leaves time for those who are known.
 //!
 //! ```text
-//! on_initial(now, source, known)      whether an Initial is looked at; the rest is dropped unread
-//! on_attempt(now, source, validated)  what becomes of the connection that it begins
+//! on_initial(now, source, known)         whether an Initial is looked at; the rest is dropped unread
+//! on_proven_initial(now, source, known)  the same, where its sender has shown that it is where it says
+//! on_attempt(now, source, validated)     what becomes of the connection that it begins
 //! ```
-//! Three rates, each for one address (IPv4 /32, IPv6 /64) and for all together: Initials that are decrypted, handshakes
-//! without and with a validated address (RFC 9000 §8.1.2). Above the second an address has to show by Retry that it is
-//! its own. So forged addresses leave the third rate alone, and one address leaves most of each rate to the others.
+//! Four rates, each for one address (IPv4 /32, IPv6 /64) and for all together. They are for Initials that are decrypted,
+//! for handshakes without and with a validated address (RFC 9000 §8.1.2), and for Initials with one. Above the second an
+//! address has to show by Retry that it is its own. So forged addresses leave the last two rates alone, and one address
+//! leaves most of each rate to the others.
 //! Buckets follow the generic cell rate algorithm (ITU-T I.371): one time each. No deadline: credit grows with now.
 
 use super::overload::Source;
@@ -28,13 +30,13 @@ impl Allowance {
     }
 }
 
-/// Allowances for Initials, handshakes, and handshakes with a validated address; in this order.
+/// Allowances for Initials, handshakes, handshakes with a validated address, and Initials with one; in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Of one address. A relay tries four addresses with two lanes each, over UDP and TCP, and sends three Initials for each.
-    pub address: [Allowance; 3],
+    pub address: [Allowance; 4],
     /// Of all together. A handshake takes some 0.4 ms of a core.
-    pub all: [Allowance; 3],
+    pub all: [Allowance; 4],
     /// Addresses that are remembered.
     pub remembered: usize,
 }
@@ -46,11 +48,13 @@ impl Default for Config {
                 Allowance::each_second(128, 256),
                 Allowance::each_second(8, 32),
                 Allowance::each_second(16, 64),
+                Allowance::each_second(128, 256),
             ],
             all: [
                 Allowance::each_second(512, 512),
                 Allowance::each_second(64, 128),
                 Allowance::each_second(64, 128),
+                Allowance::each_second(512, 512),
             ],
             remembered: 1_024,
         }
@@ -72,8 +76,8 @@ pub enum Attempt {
 #[derive(Debug, Clone)]
 pub struct InitialRate {
     config: Config,
-    all: [Bucket; 3],
-    addresses: BTreeMap<Source, [Bucket; 3]>,
+    all: [Bucket; 4],
+    addresses: BTreeMap<Source, [Bucket; 4]>,
 }
 
 /// When the bucket is full again.
@@ -94,13 +98,18 @@ impl Bucket {
 impl InitialRate {
     /// Full buckets.
     pub const fn new(config: Config, now: Time) -> Self {
-        Self { config, all: [Bucket(now); 3], addresses: BTreeMap::new() }
+        Self { config, all: [Bucket(now); 4], addresses: BTreeMap::new() }
     }
 
-    /// An Initial came: whether it is looked at. Of a `known` sender, one with a connection, it does not count among
-    /// all, so that a flood of others does not end a handshake that has begun.
+    /// An Initial came: whether it is looked at. Of a `known` sender, one with a connection or of an address where a relay
+    /// was identified, it does not count among all. So a flood of others ends no handshake that has begun.
     pub fn on_initial(&mut self, now: Time, source: Source, known: bool) -> bool {
         self.takes(now, source, 0, !known)
+    }
+
+    /// The same of a sender that has shown that it is where it says. What others forge uses up nothing of its rates.
+    pub fn on_proven_initial(&mut self, now: Time, source: Source, known: bool) -> bool {
+        self.takes(now, source, 3, !known)
     }
 
     /// An Initial begins a connection; `validated` if its address returned a token.
@@ -122,7 +131,7 @@ impl InitialRate {
         if !self.addresses.contains_key(&source) && self.addresses.len() >= self.config.remembered {
             self.make_room(now);
         }
-        let buckets = self.addresses.entry(source).or_insert([Bucket(now); 3]);
+        let buckets = self.addresses.entry(source).or_insert([Bucket(now); 4]);
         if !buckets[nth].allows(now, &own[nth]) {
             return false;
         }
@@ -135,7 +144,7 @@ impl InitialRate {
 
     /// Forgets addresses whose buckets are full, or else the one that is full soonest.
     fn make_room(&mut self, now: Time) {
-        let full = |buckets: &[Bucket; 3]| buckets.iter().map(|bucket| bucket.0).max();
+        let full = |buckets: &[Bucket; 4]| buckets.iter().map(|bucket| bucket.0).max();
         self.addresses.retain(|_, buckets| full(buckets) > Some(now));
         if self.addresses.len() >= self.config.remembered {
             let soonest = self.addresses.iter().min_by_key(|(_, buckets)| full(buckets));
@@ -197,6 +206,20 @@ mod tests {
     }
 
     #[test]
+    fn forged_addresses_leave_initials_of_proven_ones_alone() {
+        let mut rate = InitialRate::new(Config::default(), at(0));
+        // its own address among them
+        let looked = (0..5_000).filter(|n| rate.on_initial(at(0), from(*n), false)).count();
+        let own = (0..1_000).filter(|_| rate.on_initial(at(0), from(7), true)).count();
+        assert_eq!((looked, own), (512, 255));
+        assert!(rate.on_proven_initial(at(0), from(7), false));
+        // and proven ones leave some to each other
+        let all = (0..1_000).filter(|_| rate.on_proven_initial(at(0), from(8), false)).count();
+        assert_eq!(all, 256);
+        assert!(rate.on_proven_initial(at(0), from(9), false));
+    }
+
+    #[test]
     fn ipv6_counts_by_64_and_loopback_by_port() {
         let key = |text: &str| Source::of_datagram(text.parse().unwrap());
         assert_eq!(key("[2001:db8::1]:1"), key("[2001:db8::2]:2"));
@@ -221,11 +244,11 @@ mod tests {
         /// No more than the burst and the rate, of one address and of all; and none below its own is refused while all
         /// are below theirs.
         #[test]
-        fn keeps_each_rate(events in prop::collection::vec((0_u64..200, 0_u16..6, 0_usize..3), 1..400)) {
+        fn keeps_each_rate(events in prop::collection::vec((0_u64..200, 0_u16..6, 0_usize..4), 1..400)) {
             let allowance = |burst, ms| Allowance { burst, interval: Span::from_millis(ms) };
             let config = Config {
-                address: [allowance(4, 50), allowance(2, 100), allowance(3, 80)],
-                all: [allowance(8, 20), allowance(4, 50), allowance(5, 40)],
+                address: [allowance(4, 50), allowance(2, 100), allowance(3, 80), allowance(3, 60)],
+                all: [allowance(8, 20), allowance(4, 50), allowance(5, 40), allowance(6, 30)],
                 remembered: 8,
             };
             let mut rate = InitialRate::new(config, at(0));
@@ -235,6 +258,7 @@ mod tests {
                 now += gap / 4;
                 let ok = match nth {
                     0 => rate.on_initial(at(now), from(who), false),
+                    3 => rate.on_proven_initial(at(now), from(who), false),
                     nth => rate.on_attempt(at(now), from(who), nth == 2) == Attempt::Accept,
                 };
                 if ok {

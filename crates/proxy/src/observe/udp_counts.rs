@@ -52,6 +52,23 @@ impl Holder {
             Self::Account(_) => 1,
         }
     }
+
+    /// Whether what is kept for accounts is for it.
+    const fn is_known(self) -> bool {
+        match self {
+            Self::Source(source) => source.is_invited(),
+            Self::Account(_) => true,
+        }
+    }
+}
+
+/// How many associations there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AssociationLimits {
+    /// Of all.
+    pub(crate) most: u64,
+    /// Of these, kept for accounts and peers.
+    pub(crate) kept: u64,
 }
 
 /// Totals of all associations, and of all flows from tunnels, since the start.
@@ -88,16 +105,16 @@ struct Place {
 }
 
 impl UdpCounts {
-    /// Begins an association, one of `most`, as the model decides; one of another holder may end for it. `proven`: the
+    /// Begins an association within `limits`, as the model decides; one of another holder may end for it. `proven`: the
     /// holder's address cannot be forged.
     pub(crate) fn begin(
         self: &Arc<Self>,
-        most: u64,
+        limits: AssociationLimits,
         holder: Holder,
         proven: bool,
     ) -> Result<UdpTally, NoAssociation> {
         let mut tally = self.flow();
-        tally.enter(most, holder, proven)?;
+        tally.enter(limits, holder, proven)?;
         Ok(tally)
     }
 
@@ -131,15 +148,16 @@ impl UdpCounts {
 }
 
 impl UdpTally {
-    /// Counts as an association from now on, one of `most`.
+    /// Counts as an association from now on, within `limits`.
     pub(crate) fn enter(
         &mut self,
-        most: u64,
+        AssociationLimits { most, kept }: AssociationLimits,
         holder: Holder,
         proven: bool,
     ) -> Result<(), NoAssociation> {
         let (now, gives_way) = (clock::now(), Arc::new(Notify::new()));
-        let share = AssociationShare { most, of_free: holder.of_free(), proven };
+        let (of_free, known) = (holder.of_free(), proven && holder.is_known());
+        let share = AssociationShare { most, of_free, proven, known, kept };
         let told = Arc::clone(&gives_way);
         let end = |other: Arc<Notify>| {
             self.all.gave_way.fetch_add(1, Relaxed);
@@ -214,15 +232,19 @@ impl Drop for UdpTally {
 mod tests {
     use super::*;
 
+    const fn of(most: u64) -> AssociationLimits {
+        AssociationLimits { most, kept: 0 }
+    }
+
     #[test]
     fn counts_associations_up_to_the_limit() {
         let all = Arc::new(UdpCounts::default());
         let [one, two, three] = [1, 2, 3].map(Holder::Account);
-        let first = all.begin(2, one, true).unwrap();
-        let second = all.begin(2, two, true).unwrap();
-        assert_eq!(all.begin(2, three, true).unwrap_err(), NoAssociation::All);
+        let first = all.begin(of(2), one, true).unwrap();
+        let second = all.begin(of(2), two, true).unwrap();
+        assert_eq!(all.begin(of(2), three, true).unwrap_err(), NoAssociation::All);
         drop(first);
-        assert!(all.begin(2, three, true).is_ok());
+        assert!(all.begin(of(2), three, true).is_ok());
         drop(second);
         // what has not entered does not count as an association
         drop(all.flow());
@@ -233,12 +255,14 @@ mod tests {
     #[test]
     fn one_holder_has_half_of_them() {
         let all = Arc::new(UdpCounts::default());
-        let take =
-            |holder| std::iter::from_fn(|| all.begin(256, holder, true).ok()).collect::<Vec<_>>();
+        let take = |holder| {
+            std::iter::from_fn(|| all.begin(of(256), holder, true).ok()).collect::<Vec<_>>()
+        };
         let at = |text: &str| Holder::of(None, text.parse().unwrap());
         let first = take(at("2001:db8::1"));
         assert_eq!(first.len(), 128);
-        assert_eq!(all.begin(256, at("2001:db8::2"), true).unwrap_err(), NoAssociation::Share(128));
+        let refused = all.begin(of(256), at("2001:db8::2"), true).unwrap_err();
+        assert_eq!(refused, NoAssociation::Share(128));
         let second = take(at("2001:db8:0:1::1"));
         assert_eq!((second.len(), all.status(256).gave_way), (64, 0));
         // of three, the one that has more than an even share gives
@@ -249,13 +273,31 @@ mod tests {
         assert_eq!(all.status(256).associations, 0);
     }
 
+    #[test]
+    fn networks_of_clients_without_account_leave_what_is_kept() {
+        let all = Arc::new(UdpCounts::default());
+        let limits = AssociationLimits { most: 8, kept: 2 };
+        // a line of IPv6 may have as many
+        let networks = (0..100).map(|nth| format!("2001:db8:{nth}::1").parse().unwrap());
+        let strangers: Vec<_> = networks
+            .filter_map(|client| all.begin(limits, Holder::of(None, client), true).ok())
+            .collect();
+        assert_eq!(strangers.len(), 6);
+        let account = all.begin(limits, Holder::Account(1), true).unwrap();
+        let peer = all.begin(limits, Holder::Source(Source::Peer(1)), true).unwrap();
+        // an address that may be forged shows nobody's account
+        assert!(all.begin(limits, Holder::Account(2), false).is_err());
+        assert_eq!((all.status(8).associations, all.status(8).gave_way), (8, 0));
+        drop((strangers, account, peer));
+    }
+
     #[tokio::test]
     async fn an_association_that_ends_for_another_is_told_so() {
         let all = Arc::new(UdpCounts::default());
         let [one, two] = [Holder::Source(Source::Peer(1)), Holder::Account(2)];
-        let held: Vec<_> = std::iter::from_fn(|| all.begin(9, one, true).ok()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| all.begin(of(9), one, true).ok()).collect();
         assert_eq!(held.len(), 8);
-        let news: Vec<_> = (0..2).map(|_| all.begin(9, two, true).unwrap()).collect();
+        let news: Vec<_> = (0..2).map(|_| all.begin(of(9), two, true).unwrap()).collect();
         held[0].gives_way().await;
         let is_told = |tally: &UdpTally| {
             let told = std::pin::pin!(tally.gives_way());
@@ -270,7 +312,8 @@ mod tests {
 
     #[test]
     fn summarizes_in_words() {
-        let mut one = Arc::new(UdpCounts::default()).begin(1, Holder::Account(1), true).unwrap();
+        let all = Arc::new(UdpCounts::default());
+        let mut one = all.begin(of(1), Holder::Account(1), true).unwrap();
         one.up();
         assert_eq!(one.in_words("closed"), "closed; 1 datagrams up, 0 down");
         one.on_dropped(DropReason::Refused, || "a rule refuses x:1".to_owned());

@@ -8,6 +8,7 @@ pub(crate) mod shared;
 use crate::destination::Destination;
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{ProfileStatus, TunnelStatus, UpstreamStatus};
+use crate::observe::udp_counts::AssociationLimits;
 use crate::outbound::dns::server::NameServers;
 use crate::outbound::resolve::Resolver;
 use crate::policy::accounts::Directory;
@@ -132,6 +133,14 @@ impl RuntimeConfig {
     /// Peers whose tunnels routes use, in order of the routes.
     pub(crate) fn tunnel_peers(&self) -> impl Iterator<Item = &str> {
         self.routes.iter().filter_map(|route| Some(route.tunnel()?.upstream.host.as_str()))
+    }
+
+    /// How many associations of datagrams there may be, of which some are kept for accounts where there are any.
+    pub(crate) fn association_limits(&self) -> AssociationLimits {
+        let most = u64::from(self.settings.udp.associations);
+        let accounts = self.settings.pressure.accounts;
+        let kept = if self.directory.is_some() { accounts.of(most) } else { 0 };
+        AssociationLimits { most, kept }
     }
 
     /// The leg of direct connections that no route chose.

@@ -82,8 +82,9 @@ impl Inner {
                 continue;
             }
             // merged datagrams are neighbours, and one attempt stands for all of them
-            let mut refused = None;
+            let (mut refused, mut taken) = (None, 0);
             for datagram in batch.datagrams() {
+                taken += 1;
                 // what comes to the port itself was not diverted
                 let Some(to) = datagram.asked.filter(|to| !to.ip().is_loopback()) else {
                     self.shared.gateway.stray.fetch_add(1, Relaxed);
@@ -104,6 +105,10 @@ impl Inner {
                         let _ = blocked.try_send((ends.0, to.ip()));
                     }
                 }
+            }
+            // a turn is bounded by datagrams, not by batches: the kernel may have merged a thousand
+            for _ in 0..taken {
+                consume_budget().await;
             }
         }
     }

@@ -40,7 +40,8 @@ pub struct Pressure {
     /// never.
     pub silent_tunnel: Option<Span>,
     /// The share of the connections that is kept for accounts where there are some: for connections
-    /// that have logged in, and newcomers of addresses that did. Default 25 %.
+    /// that have logged in, and newcomers of addresses that did. The same of UDP associations, for
+    /// those of accounts and peers. Default 25 %.
     pub accounts: Share,
 }
 

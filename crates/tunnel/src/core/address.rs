@@ -75,6 +75,11 @@ impl Address {
         locked(&self.places).wants_proof(source)
     }
 
+    /// Whether a relay of this source was identified within a day.
+    pub(super) fn is_remembered(&self, now: Time, source: Source) -> bool {
+        locked(&self.places).is_known(now, source)
+    }
+
     /// A place for a connection, perhaps another's; `None` where all are taken.
     pub(super) fn place(self: &Arc<Self>, now: Time, source: Source) -> Option<Place> {
         let is_lost = Arc::new(AtomicBool::new(false));

@@ -81,9 +81,16 @@ impl Limits {
     /// What QUIC may keep on a lane until it is acknowledged, where the peer has so many tunnels: together as much as
     /// they may make this side hold of received bytes. Bytes in flight are fewer. But QUIC also keeps all that follows a
     /// lost packet on its stream, though that was acknowledged.
+    ///
+    /// Nor does it say how much it keeps, and a tunnel keeps what it had when there were fewer. So from the third tunnel
+    /// on, each part is 1/(n·(n − 1)) and not 1/n. The sum of the parts, from the first on, is then below twice the whole.
     pub(super) const fn unacknowledged(&self, tunnels: u64) -> u64 {
-        let lanes = if tunnels == 0 { 2 } else { tunnels.saturating_mul(2) };
-        self.peer_memory() / lanes
+        let parts = match tunnels {
+            0 | 1 => 1,
+            2 => 2,
+            n => n.saturating_mul(n - 1),
+        };
+        self.peer_memory() / 2_u64.saturating_mul(parts)
     }
 
     pub(super) fn hold(&self, terms: &Terms) -> rate_hold::Config {
@@ -167,4 +174,19 @@ pub(super) fn transport(limits: &Limits, ear: &AckTap, window: u64) -> Transport
 /// came is read at once, in whatever order, so QUIC itself holds nothing.
 pub(super) fn quic_window(limits: &Limits) -> VarInt {
     VarInt::from_u64(limits.peer_memory()).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each fills its part when so many are there, and keeps it.
+    #[test]
+    fn tunnels_that_fill_one_after_another_keep_less_than_twice_their_memory() {
+        let limits = Limits::default();
+        let kept: u64 = (1..=1_000).map(|tunnels| 2 * limits.unacknowledged(tunnels)).sum();
+        assert!(kept < 2 * limits.peer_memory(), "{kept}");
+        let of_two = [1, 2].map(|tunnels| limits.unacknowledged(tunnels));
+        assert_eq!(of_two, [limits.peer_memory() / 2, limits.peer_memory() / 4]);
+    }
 }

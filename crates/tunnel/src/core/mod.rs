@@ -102,6 +102,7 @@ pub struct Endpoint {
     origin: Instant,
     quinn: quinn_proto::Endpoint,
     credentials: Credentials,
+    token_key: Arc<ring::hkdf::Prk>,
     limits: Limits,
     listens: bool,
     /// Whether each lane's packets have a DSCP of their own.
@@ -151,7 +152,8 @@ fn quinn(
     config.cid_generator(move || Box::new(thread.owners(&own)));
     // cannot fail: it is above 1,200 (RFC 9000 §18.2)
     let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
-    let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
+    let server = || ServerConfig::new(credentials.server(), credentials.token_key());
+    let server = listens.then(|| Arc::new(server()));
     quinn_proto::Endpoint::new(Arc::new(config), server, true, seed)
 }
 
@@ -183,6 +185,7 @@ impl Endpoint {
         Self {
             origin,
             quinn: quinn(&credentials, &limits, (listens, seed), thread.clone()),
+            token_key: credentials.token_key(),
             credentials,
             limits,
             listens,

@@ -4,7 +4,7 @@ use super::{Shared, carrier, locked};
 use crate::core::{Event, Way};
 use crate::driver::send_batch::SendBatch;
 use bytes::BytesMut;
-use ekiden_linux::host::clock;
+use ekiden_linux::host::clock::{self, Urgency};
 use ekiden_linux::sockets::receive_batch::ReceiveBatch;
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +26,12 @@ const SAVED: Span = Span::from_millis(100);
 /// Datagrams closer than this are received together, from some 50 Mbit/s on: waking for each would
 /// cost more than all the rest.
 const TOGETHER: Span = Span::from_micros(250);
+/// A thread that sleeps less than one in so much of the time is ordinary, as long as that lasts. Who floods it with
+/// datagrams would else take its processor from all others. The kernel leaves them as much, by holding such a thread
+/// up for 50 ms in a second (`sched_rt_runtime_us`, sched(7)).
+const OTHERS: u64 = 20;
+/// After so much time awake that it has not slept for.
+const LONGEST: Span = Span::from_millis(100);
 /// Datagrams taken in a row before others get their turn; some more where the kernel has merged them.
 const IN_A_ROW: usize = 64;
 
@@ -34,6 +40,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     // a slot is short and work between two slots little; where nothing is to be sent it sleeps
     let urgency = clock::urgent();
     tracing::debug!(?urgency, "pacing thread started");
+    let mut precedence = Precedence::new(urgency, clock::now());
     let mut outbox = SendBatch::new(dscp);
     let mut received = ReceiveBatch::default();
     let (mut saved, mut looked) = (SAVED.as_nanos(), clock::now());
@@ -49,6 +56,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         crowd.on_taken(clock::now(), taken);
         let more = taken >= IN_A_ROW;
         send_due(shared, socket, &mut outbox, planned);
+        precedence.keep(clock::now(), false);
         if more {
             planned = Time::NEVER;
             continue;
@@ -87,6 +95,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
             let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(before));
             sleep(shared, socket, until, crowd.until.since(now));
             let woken = clock::now();
+            precedence.keep(woken, true);
             if let Some(nanos) = until {
                 waking.on_woken(now + Span::from_nanos(nanos), woken);
             }
@@ -123,6 +132,48 @@ impl WakeupLatency {
     fn margin(&self, gap: Span) -> Span {
         let margin = (self.late + READY).clamp(MARGIN[0], MARGIN[1]);
         if gap >= margin.saturating_mul(SPIN_SHARE) { margin } else { MARGIN[0] }
+    }
+}
+
+/// Whether the thread runs before others: while it leaves them a part of the time.
+struct Precedence {
+    permitted: bool,
+    has: bool,
+    looked: Time,
+    /// Nanoseconds awake that sleep has not made up for.
+    owed: u64,
+}
+
+impl Precedence {
+    fn new(urgency: Urgency, now: Time) -> Self {
+        let permitted = urgency == Urgency::RealTime;
+        Self { permitted, has: permitted, looked: now, owed: 0 }
+    }
+
+    /// The time since the last call went by awake, or asleep; whether to run before others from now on, if that changes.
+    fn on_time(&mut self, now: Time, asleep: bool) -> Option<bool> {
+        let passed = now.since(self.looked).as_nanos();
+        self.looked = now;
+        self.owed = match asleep {
+            false => self.owed.saturating_add(passed).min(LONGEST.as_nanos()),
+            // falling asleep is work
+            true => {
+                let slept = passed.saturating_sub(READY.as_nanos());
+                self.owed.saturating_sub(slept.saturating_mul(OTHERS - 1))
+            }
+        };
+        let keeps = if self.has { self.owed < LONGEST.as_nanos() } else { self.owed == 0 };
+        let has = self.permitted && keeps;
+        (std::mem::replace(&mut self.has, has) != has).then_some(has)
+    }
+
+    /// The same, and does it.
+    fn keep(&mut self, now: Time, asleep: bool) {
+        match self.on_time(now, asleep) {
+            Some(true) => _ = clock::urgent(),
+            Some(false) => clock::ordinary(),
+            None => {}
+        }
     }
 }
 
@@ -264,6 +315,32 @@ fn sleep(shared: &Shared, socket: &UdpSocket, nanos: Option<u64>, deaf: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_hardly_sleeps_does_not_run_before_others() {
+        let mut now = Time::ZERO;
+        let mut precedence = Precedence::new(Urgency::RealTime, now);
+        let mut rounds = |awake: u64, asleep: u64, times: u64| {
+            let mut told = Vec::new();
+            for _ in 0..times {
+                for (micros, asleep) in [(awake, false), (asleep, true)] {
+                    now += Span::from_micros(micros);
+                    told.extend(precedence.on_time(now, asleep));
+                }
+            }
+            told
+        };
+        // a fifth of the time it sleeps, then a hundredth, and then less than a poll takes
+        assert!(rounds(400, 100, 10_000).is_empty());
+        assert_eq!(rounds(9_900, 100, 100), [false]);
+        assert!(rounds(50, 15, 10_000).is_empty());
+        assert_eq!(rounds(400, 100, 10_000), [true]);
+        assert_eq!(rounds(50, 15, 10_000), [false]);
+        // one that may not run before others never does
+        let mut other = Precedence::new(Urgency::Ordinary, Time::ZERO);
+        assert_eq!(other.on_time(Time::ZERO + Span::from_secs(9), false), None);
+        assert_eq!(other.on_time(Time::ZERO + Span::from_secs(99), true), None);
+    }
 
     #[test]
     fn late_wakeups_advance_the_timer() {

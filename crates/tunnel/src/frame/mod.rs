@@ -4,7 +4,7 @@
 //! A frame is a type, a length and a body, so that readers skip types of later versions. Numbers
 //! are QUIC's (RFC 9000 §16).
 
-mod number;
+pub(crate) mod number;
 mod reading;
 pub mod reason;
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) fn put(into: &mut BytesMut, n: u64) {
 }
 
 /// Reads a number; `None` when it is cut.
-pub(super) fn get(from: &mut impl Buf) -> Option<u64> {
+pub(crate) fn get(from: &mut impl Buf) -> Option<u64> {
     let first = *from.chunk().first()?;
     let length = 1_usize << (first >> 6);
     if from.remaining() < length {

@@ -5,7 +5,7 @@ use crate::driver::tcp_framing;
 use crate::frame::ALPN;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{self, HmacKey};
-use ring::hmac;
+use ring::{hkdf, hmac};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
@@ -131,6 +131,12 @@ impl Credentials {
     /// at once.
     pub(crate) fn reset_key(&self) -> Arc<dyn HmacKey> {
         Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &self.key))
+    }
+
+    /// The key of the tokens by which others show their address (RFC 9000 §8.1.4), the same for all threads.
+    pub(crate) fn token_key(&self) -> Arc<hkdf::Prk> {
+        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens of addresses");
+        Arc::new(salt.extract(&self.key))
     }
 
     /// Checks this relay's connection identifiers before a reset is answered.

@@ -5,7 +5,12 @@ const CLIENT: u64 = 1;
 const PEER: u64 = 8;
 
 const fn share(most: u64, of_free: u64) -> AssociationShare {
-    AssociationShare { most, of_free, proven: true }
+    AssociationShare { most, of_free, proven: true, known: false, kept: 0 }
+}
+
+/// Where a quarter is kept for those that are known.
+const fn with_kept(most: u64, known: bool) -> AssociationShare {
+    AssociationShare { known, kept: most / 4, ..share(most, CLIENT) }
 }
 
 /// A holder takes all that it gets at one time; returns how many, and what ended for that.
@@ -149,6 +154,42 @@ fn rested_ones_of_others_end_for_one_that_may_be_forged_only_where_it_has_none()
 }
 
 #[test]
+fn addresses_of_their_own_however_many_leave_what_is_kept() {
+    let (mut all, mut refused) = (Associations::new(), None);
+    for holder in 0..200 {
+        let begun = all.begin(at(0), with_kept(64, false), holder, 0, drop);
+        refused = begun.err().or(refused);
+    }
+    assert_eq!((all.held(), refused), (48, Some(NoAssociation::Open(48))));
+    assert_eq!(take(&mut all, at(1), with_kept(64, true), 250), (8, vec![]));
+    assert_eq!(take(&mut all, at(1), with_kept(64, true), 251).1, [250; 2]);
+}
+
+#[test]
+fn known_holders_give_to_others_only_beyond_what_is_kept() {
+    let mut all = Associations::new();
+    assert_eq!(take(&mut all, at(0), with_kept(64, true), 250), (32, vec![]));
+    for holder in 0..200 {
+        take(&mut all, at(0), with_kept(64, false), holder);
+    }
+    let held = all.held_by(&250);
+    assert!((16..32).contains(&held), "{held}");
+}
+
+#[test]
+fn holders_that_may_be_forged_shut_out_no_address_beside_what_is_kept() {
+    let forged = AssociationShare { proven: false, ..with_kept(64, false) };
+    let mut all = Associations::new();
+    for holder in 0..100 {
+        let _ = all.begin(at(0), forged, holder, 0, drop);
+    }
+    assert_eq!(all.held(), 48);
+    let mut ended = Vec::new();
+    all.begin(at(1), with_kept(64, false), 200, 200, |who| ended.push(who)).unwrap();
+    assert_eq!((all.held(), &*ended), (48, &[0][..]));
+}
+
+#[test]
 fn a_lower_limit_is_kept_by_the_next_that_begins() {
     let mut all = Associations::new();
     take(&mut all, at(0), share(900, PEER), 0);
@@ -278,6 +319,25 @@ proptest! {
         }
         let again: Vec<_> = (0..holders).map(|holder| take(&mut all, at(0), of, holder)).collect();
         prop_assert!(again.iter().all(|(taken, ended)| *taken == 0 && ended.is_empty()), "{again:?}");
+    }
+
+    #[test]
+    fn known_holders_find_what_is_kept_and_keep_it(
+        most in 1_u64..60, kept in 0_u64..70,
+        begins in proptest::collection::vec((0_u8..40, 0_u8..3), 1..300),
+    ) {
+        let mut all = Associations::new();
+        let of_known = |all: &Associations<u8, u32>| (80..120).map(|holder| all.held_by(&holder)).sum::<u64>();
+        for (holder, standing) in begins {
+            let (proven, known) = (standing > 0, standing == 2);
+            let of = AssociationShare { proven, known, kept, ..share(most, CLIENT) };
+            let holder = standing * 40 + holder;
+            let (before, own) = (of_known(&all), all.held_by(&holder));
+            let begun = all.begin(at(0), of, holder, 0, drop).is_ok();
+            prop_assert!(begun || !known || own > 0 || before >= kept.min(most));
+            prop_assert!(known || of_known(&all) >= before.min(kept));
+            prop_assert!(all.held() <= most && all.held() - of_known(&all) <= of.open());
+        }
     }
 
     /// Its way is what is free of their part, or else one of the largest of them. Forged ones come so, too, until each has

@@ -22,6 +22,10 @@
 //! held, the longest idle of theirs. Otherwise that one of them with the most gives its longest idle by the rule above.
 //! There `s` is an even share of their part, but a sixteenth of it at least. So each keeps a sixteenth that moves,
 //! however many holders are forged; and fifteen of them do not shut out another.
+//!
+//! Addresses that are their own are cheap, too: one line may have 65,536 networks of IPv6. So some associations may be
+//! [`kept`](AssociationShare::kept) for holders that are known. The others may have the rest, proven or not. They end
+//! nothing of a known holder while the known have no more than is kept for them.
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
@@ -45,13 +49,45 @@ pub struct AssociationShare {
     /// The newcomer has shown that it is where it says. Others, whose datagrams may be forged, take only what has rested,
     /// or what others of them have.
     pub proven: bool,
+    /// The newcomer has an account, or was invited, and is proven.
+    pub known: bool,
+    /// So many of `most` are kept for those that are known.
+    pub kept: u64,
 }
 
 impl AssociationShare {
     /// The most associations that are not proven.
     pub const fn unproven(self) -> u64 {
-        self.most - self.most / 4
+        let (part, open) = (self.most - self.most / 4, self.open());
+        if part < open { part } else { open }
     }
+
+    /// The most associations of holders that are not known.
+    pub const fn open(self) -> u64 {
+        self.most.saturating_sub(self.kept)
+    }
+
+    const fn standing(self) -> Standing {
+        match (self.proven, self.known) {
+            (false, _) => Standing::Unproven,
+            (true, false) => Standing::Proven,
+            (true, true) => Standing::Known,
+        }
+    }
+}
+
+/// What a holder has shown of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Unproven,
+    /// It is where it says.
+    Proven,
+    /// It has an account, or was invited.
+    Known,
+}
+
+impl Standing {
+    const ALL: [Self; 3] = [Self::Unproven, Self::Proven, Self::Known];
 }
 
 /// Why a holder gets no association.
@@ -63,6 +99,8 @@ pub enum NoAssociation {
     Share(u64),
     /// Those that are not proven have so many, their part.
     Unproven(u64),
+    /// Those that are not known have so many, and the others are kept.
+    Open(u64),
 }
 
 /// An association's entry, until it has ended.
@@ -71,8 +109,7 @@ pub struct AssociationId(Handle);
 
 #[derive(Debug, Clone)]
 struct Association<H, T> {
-    /// And whether it is proven.
-    holder: (H, bool),
+    holder: (H, Standing),
     who: T,
     moved: Time,
     /// Of two that moved at one time, the lower did so before.
@@ -87,20 +124,20 @@ struct Holder {
 }
 
 /// The largest holder last; of equals, the one with the longest idle association.
-type Order<H> = BTreeSet<(u64, Reverse<u64>, (H, bool))>;
+type Order<H> = BTreeSet<(u64, Reverse<u64>, (H, Standing))>;
 
 /// All associations by their holders. Each event takes a time logarithmic in the number of holders; the memory is
 /// proportional to the associations.
 #[derive(Debug, Clone)]
 pub struct Associations<H, T> {
     associations: Slab<Association<H, T>, 2>,
-    /// By whether they are proven, too.
-    holders: BTreeMap<(H, bool), Holder>,
-    /// Of those that are not proven, and of those that are.
-    orders: [Order<H>; 2],
+    /// By their standing, too.
+    holders: BTreeMap<(H, Standing), Holder>,
+    /// Of each standing.
+    orders: [Order<H>; 3],
+    held_by_standing: [u64; 3],
     /// Those that are not proven, the longest idle first.
     unproven: List,
-    unproven_held: u64,
     turns: u64,
 }
 
@@ -116,9 +153,9 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         Self {
             associations: Slab::with_capacity(0),
             holders: BTreeMap::new(),
-            orders: [Order::new(), Order::new()],
+            orders: [Order::new(), Order::new(), Order::new()],
+            held_by_standing: [0; 3],
             unproven: List::new(1),
-            unproven_held: 0,
             turns: 0,
         }
     }
@@ -133,7 +170,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         who: T,
         mut end: impl FnMut(T),
     ) -> Result<AssociationId, NoAssociation> {
-        let holder = (holder, share.proven);
+        let holder = (holder, share.standing());
         let own = self.own(&holder);
         let (held, most) = (self.held(), share.most);
         let free = self.free(share);
@@ -142,8 +179,10 @@ impl<H: Ord + Clone, T> Associations<H, T> {
             for _ in 0..excess {
                 let victim = self.victim(now, share, &holder);
                 let Some(victim) = victim.filter(|_| most > 0) else {
+                    let is_open_held = self.open_held() >= share.open();
                     return Err(match (held >= most, free == 0) {
                         (true, _) => NoAssociation::All,
+                        (false, true) if is_open_held => NoAssociation::Open(share.open()),
                         (false, true) => NoAssociation::Unproven(share.unproven()),
                         (false, false) => NoAssociation::Share(own),
                     });
@@ -154,8 +193,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         let turn = self.turn();
         let association = Association { holder: holder.clone(), who, moved: now, turn };
         let handle = self.associations.insert(association);
-        if !share.proven {
-            self.unproven_held += 1;
+        self.held_by_standing[holder.1 as usize] += 1;
+        if holder.1 == Standing::Unproven {
             self.unproven.push_back(&mut self.associations, handle);
         }
         self.change(&holder, |holder, associations| {
@@ -170,18 +209,26 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         &self,
         now: Time,
         share: AssociationShare,
-        holder: &(H, bool),
+        holder: &(H, Standing),
     ) -> Option<AssociationId> {
         let own = self.own(holder);
         let newcomer = u64::from(own == 0);
-        let [unproven, proven] = &self.orders;
-        let largest = unproven.last().max(proven.last());
+        let [unproven, _, known] = self.held_by_standing;
+        // the known give to others only beyond what is kept for them, and where that makes room
+        let is_known = holder.1 == Standing::Known;
+        let all_give = is_known || known > share.kept && self.open_held() < share.open();
+        let (among, part) = match all_give {
+            true => (&self.orders[..], share.most),
+            false => (&self.orders[..=Standing::Proven as usize], share.open()),
+        };
+        let largest = among.iter().filter_map(BTreeSet::last).max();
         let (gives, even) = if share.proven {
-            let holders = self.holders.len() as u64 + newcomer;
-            (largest, share.most / holders.max(1))
+            let holders = among.iter().map(BTreeSet::len).sum::<usize>() as u64 + newcomer;
+            (largest, part / holders.max(1))
         } else {
-            let holders = unproven.len() as u64 + newcomer;
-            (unproven.last(), share.unproven() / holders.clamp(1, KEPT))
+            let order = &self.orders[Standing::Unproven as usize];
+            let holders = order.len() as u64 + newcomer;
+            (order.last(), share.unproven() / holders.clamp(1, KEPT))
         };
         let fair = || {
             let (.., gives) = gives.filter(|(held, ..)| *held > even && *held >= own + 2)?;
@@ -189,9 +236,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         };
         let rested = || {
             let longest_idle = match own {
-                0 if !share.proven && self.unproven_held >= share.unproven() => {
-                    self.longest_idle_unproven()
-                }
+                0 if !share.proven && unproven >= share.unproven() => self.longest_idle_unproven(),
                 0 => self.longest_idle(&largest?.2),
                 _ => self.longest_idle(holder),
             };
@@ -200,8 +245,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         if !share.proven {
             return rested().or_else(fair);
         }
-        let many = self.unproven_held > share.most / 4;
-        let of_many = || match own == 0 && self.held() >= share.most && many {
+        let many = unproven > share.most / 4;
+        let of_many = || match own == 0 && self.free(share) == 0 && many {
             true => self.longest_idle_unproven(),
             false => None,
         };
@@ -210,11 +255,20 @@ impl<H: Ord + Clone, T> Associations<H, T> {
 
     /// What is free for another of this kind.
     fn free(&self, share: AssociationShare) -> u64 {
+        let [unproven, ..] = self.held_by_standing;
         let free = share.most.saturating_sub(self.held());
-        match share.proven {
-            true => free,
-            false => free.min(share.unproven().saturating_sub(self.unproven_held)),
+        let open = free.min(share.open().saturating_sub(self.open_held()));
+        match share.standing() {
+            Standing::Known => free,
+            Standing::Proven => open,
+            Standing::Unproven => open.min(share.unproven().saturating_sub(unproven)),
         }
+    }
+
+    /// Those of holders that are not known.
+    const fn open_held(&self) -> u64 {
+        let [unproven, proven, _] = self.held_by_standing;
+        unproven + proven
     }
 
     fn has_rested(&self, now: Time, id: AssociationId) -> bool {
@@ -231,7 +285,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         let turn = self.turn();
         let Some(association) = self.associations.get(id.0) else { return };
         let holder = association.holder.clone();
-        if !holder.1 {
+        if holder.1 == Standing::Unproven {
             self.unproven.unlink(&mut self.associations, id.0);
             self.unproven.push_back(&mut self.associations, id.0);
         }
@@ -248,8 +302,8 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     pub fn on_end(&mut self, id: AssociationId) -> Option<T> {
         let association = self.associations.get(id.0)?;
         let holder = association.holder.clone();
-        if !holder.1 {
-            self.unproven_held -= 1;
+        self.held_by_standing[holder.1 as usize] -= 1;
+        if holder.1 == Standing::Unproven {
             self.unproven.unlink(&mut self.associations, id.0);
         }
         self.change(&holder, |holder, associations| {
@@ -264,17 +318,17 @@ impl<H: Ord + Clone, T> Associations<H, T> {
         self.associations.len() as u64
     }
 
-    /// Those of one holder, proven or not.
+    /// Those of one holder, of any standing.
     pub fn held_by(&self, holder: &H) -> u64 {
-        [false, true].map(|proven| self.own(&(holder.clone(), proven))).iter().sum()
+        Standing::ALL.map(|standing| self.own(&(holder.clone(), standing))).iter().sum()
     }
 
-    fn own(&self, holder: &(H, bool)) -> u64 {
+    fn own(&self, holder: &(H, Standing)) -> u64 {
         self.holders.get(holder).map_or(0, |holder| holder.held)
     }
 
     /// The longest idle one of a holder.
-    fn longest_idle(&self, holder: &(H, bool)) -> Option<AssociationId> {
+    fn longest_idle(&self, holder: &(H, Standing)) -> Option<AssociationId> {
         self.holders.get(holder)?.idle.head(&self.associations).map(AssociationId)
     }
 
@@ -291,7 +345,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
     /// Changes a holder and its place in the order.
     fn change(
         &mut self,
-        of: &(H, bool),
+        of: &(H, Standing),
         work: impl FnOnce(&mut Holder, &mut Slab<Association<H, T>, 2>),
     ) {
         let new = Holder { held: 0, idle: List::new(0) };
@@ -300,7 +354,7 @@ impl<H: Ord + Clone, T> Associations<H, T> {
             let first = associations.get(holder.idle.head(associations)?)?;
             Some((holder.held, Reverse(first.turn), of.clone()))
         };
-        let order = &mut self.orders[usize::from(of.1)];
+        let order = &mut self.orders[of.1 as usize];
         if let Some(key) = key(holder, &self.associations) {
             order.remove(&key);
         }

@@ -5,6 +5,7 @@
 //! on_attempt(now, source, who)     its place, and who gives way for it
 //! on_identified(now, id)           it is known who it is; so is its address from now on
 //! on_closed(id)
+//! is_known(now, source)            whether somebody was identified there lately
 //! ```
 //! One address has a quarter of the places at most; there, its own oldest gives way to its newcomers. Where all places
 //! are taken, the oldest of the address that holds the most gives way to a newcomer whose address holds two fewer, or
@@ -75,6 +76,11 @@ impl<T> PendingPlaces<T> {
         let gone = self.sources.on_close(place)?;
         self.taken -= 1;
         Some(gone)
+    }
+
+    /// Whether somebody of this address was identified within a day.
+    pub fn is_known(&self, now: Time, source: Source) -> bool {
+        self.sources.is_known(now, source)
     }
 
     /// How many places are taken.

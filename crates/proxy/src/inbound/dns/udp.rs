@@ -52,9 +52,15 @@ impl DnsPort {
                 continue;
             }
             let config = config();
+            let mut taken = 0;
             for datagram in batch.datagrams() {
+                taken += 1;
                 let ends = (datagram.here, datagram.from);
                 port.answer(&config, datagram.bytes, ends, &mut out);
+            }
+            // a turn is bounded by datagrams, not by batches
+            for _ in 0..taken {
+                consume_budget().await;
             }
         }
     }
@@ -123,6 +129,29 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let taken = taken.load(Relaxed);
+        assert!(taken < MANY, "no turn before {taken} were taken");
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn questions_that_came_together_leave_other_tasks_their_turn() {
+        // more than the budget of a turn, in fewer batches than that
+        const MANY: u64 = 200;
+        let config = config(|_| {});
+        let port = DnsPort::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(port.socket.local_addr().unwrap()).unwrap();
+        for _ in 0..MANY {
+            client.send(b"?").unwrap();
+        }
+        let in_effect = Arc::clone(&config);
+        let serving = tokio::spawn(port.serve(move || Arc::clone(&in_effect)));
+        let counts = &config.shared.dns.counts;
+        let taken = || counts.udp.load(Relaxed) + counts.refused.load(Relaxed);
+        while taken() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let taken = taken();
         assert!(taken < MANY, "no turn before {taken} were taken");
         serving.abort();
     }

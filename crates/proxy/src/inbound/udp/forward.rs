@@ -150,14 +150,13 @@ impl ForwardFlow {
         registration: &Registration,
     ) -> Result<(DatagramPaths, Option<Arc<AccountConnection>>, UdpTally, DescriptorReserve), Failure>
     {
-        let (settings, shared) = (config.settings.udp, &config.shared);
+        let (limits, shared) = (config.association_limits(), &config.shared);
         let exhausted = |text: String| Failure::new(FailureKind::Exhausted, text);
         let owner = DatagramOwner::Client(client.ip(), account.clone());
         owner.decider(config).unresolved(to)?;
         let holder = Holder::of(account.as_ref().map(|account| account.id), client.ip());
-        let most = settings.associations;
-        let tally = shared.udp.begin(most.into(), holder, false);
-        let tally = tally.map_err(|why| no_association(why, most))?;
+        let tally = shared.udp.begin(limits, holder, false);
+        let tally = tally.map_err(|why| no_association(why, limits.most))?;
         let place = shared.resources.make_room(client.ip().into());
         let place = place.ok_or_else(|| exhausted("all connections are in use".to_owned()))?;
         let (accounts, entry) = (&shared.quotas, &registration.entry);

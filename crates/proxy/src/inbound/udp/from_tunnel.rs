@@ -127,14 +127,14 @@ impl PacketFlow {
         })?;
         self.registration.begin(Protocol::Udp, to.to_string());
         self.entry.target = Some(to.to_string());
-        let most = config.settings.udp.associations;
-        if most == 0 {
+        let limits = config.association_limits();
+        if limits.most == 0 {
             return Err(Failure::new(FailureKind::Denied, NO_UDP));
         }
         let resources = &config.shared.resources;
         let joined = resources.peers.get(&peer);
-        let entered = self.tally.enter(most.into(), Holder::Source(joined.source()), true);
-        entered.map_err(|why| no_association(why, most))?;
+        let entered = self.tally.enter(limits, Holder::Source(joined.source()), true);
+        entered.map_err(|why| no_association(why, limits.most))?;
         // its socket counts as a connection
         let place = resources
             .admit_packets(&joined)

@@ -257,9 +257,9 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
     let no_room = |text: String| Failure::new(FailureKind::Exhausted, text);
     let (account, client) = (session.registration.entry.account(), session.address.ip());
     let holder = Holder::of(account.map(|account| account.id), client);
-    let most = config.settings.udp.associations;
-    let tally = shared.udp.begin(most.into(), holder, true);
-    let tally = tally.map_err(|why| no_association(why, most))?;
+    let limits = config.association_limits();
+    let tally = shared.udp.begin(limits, holder, true);
+    let tally = tally.map_err(|why| no_association(why, limits.most))?;
     let place = shared.resources.make_room(client.into()).ok_or_else(|| {
         no_room("the connection limit is reached, and an association counts as two".to_owned())
     })?;
@@ -270,11 +270,14 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
 const GAVE_WAY: &str =
     "its place went to another association, because all are in use (`associations` in [udp])";
 
-fn no_association(why: NoAssociation, most: u32) -> Failure {
+fn no_association(why: NoAssociation, most: u64) -> Failure {
     let text = match why {
         NoAssociation::All => format!("the limit of {most} associations is reached"),
         NoAssociation::Unproven(part) => format!(
             "clients of forwarded UDP hold {part} of {most} associations, their part; raise `associations` in [udp]"
+        ),
+        NoAssociation::Open(open) => format!(
+            "clients without an account hold {open} of {most} associations, and the others are kept for accounts; raise `associations` in [udp], or lower `pressure.accounts`"
         ),
         NoAssociation::Share(own) => format!(
             "{own} of {most} associations are held from here, a share; end one, or raise `associations` in [udp]"

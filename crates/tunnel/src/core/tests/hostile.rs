@@ -364,6 +364,40 @@ fn a_peer_may_change_its_terms_each_second() {
     assert_eq!(network.tunnel(FAR).broken, None);
 }
 
+/// FAR, which takes four flows, is told of others until `most`, so many each millisecond. NEAR answers what is refused.
+fn opens_beyond_the_limit(most: u64, each_millisecond: u64) -> Network {
+    let mut network = Network::new(&Path::default());
+    network.ends[FAR].limits.flows = 4;
+    network.set_up();
+    for (nth, flow) in (2..).step_by(2).take(most as usize).enumerate() {
+        if (nth as u64).is_multiple_of(each_millisecond) {
+            network.now += Span::from_millis(1);
+        }
+        let (offset, reason, words) = (0, Reason::Closed, String::new());
+        network.poll_frames(
+            FAR,
+            vec![
+                Frame::Open(Open { flow, opening: opening(Carries::Stream) }),
+                Frame::Reset { offset, reason, words },
+            ],
+        );
+    }
+    network
+}
+
+/// To see it fail: allow any number.
+#[test]
+fn flows_without_end_beyond_the_limit_end_the_tunnel() {
+    let mut network = opens_beyond_the_limit(10_000, 1_000);
+    let why = "the peer opened too many flows beyond its limit";
+    assert_eq!(network.tunnel(FAR).broken.as_deref(), Some(why));
+    // all that it had, and as many as time has brought
+    for (most, each_millisecond) in [(4_100, 5_000), (6_000, 1)] {
+        let mut network = opens_beyond_the_limit(most, each_millisecond);
+        assert_eq!(network.tunnel(FAR).broken, None);
+    }
+}
+
 /// The reader grants nothing before it has read most of the larger window that it once promised.
 #[test]
 fn a_flow_that_begins_after_the_receive_rate_fell_goes_on() {

@@ -196,14 +196,14 @@ fn connections_that_are_being_closed_are_few() {
 }
 
 /// A program that begins connections and says nothing on them.
-struct Crowd {
+pub(super) struct Crowd {
     endpoint: Endpoint,
     way: Way,
 }
 
 impl Crowd {
     /// At an address of its own.
-    fn new(nth: u8) -> Self {
+    pub(super) fn new(nth: u8) -> Self {
         Self::at(SocketAddr::from(([100, 64, 1, nth], 7)).into())
     }
 
@@ -215,7 +215,7 @@ impl Crowd {
     }
 
     /// Two more.
-    fn begin(&mut self, network: &Network, session: u64) {
+    pub(super) fn begin(&mut self, network: &Network, session: u64) {
         let far = network.ends[FAR].credentials.fingerprint();
         let (to, key) = (network.addresses[FAR], (session, false));
         let id = self.endpoint.connect(network.now, to, far, Bytes::new(), slow(), key).unwrap();
@@ -226,7 +226,7 @@ impl Crowd {
 }
 
 /// Lets all of the crowds and FAR say to each other what they have to, at once.
-fn exchange(network: &mut Network, crowds: &mut [Crowd]) {
+pub(super) fn exchange(network: &mut Network, crowds: &mut [Crowd]) {
     let (now, mut buf, mut busy) = (network.now, Vec::new(), true);
     while busy {
         busy = false;
@@ -308,7 +308,7 @@ fn tcp_connections_of_one_address_share_its_places() {
 }
 
 /// An Initial packet of so many bytes that no key opens.
-fn junk(length: u16) -> BytesMut {
+pub(super) fn junk(length: u16) -> BytesMut {
     let mut datagram = BytesMut::zeroed(length.into());
     let head = [0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0];
     datagram[..16].copy_from_slice(&head);

@@ -1,6 +1,7 @@
 //! Who is let in, and what becomes of tunnels that end.
 
 use super::network::{FAR, NEAR, Network, Path, SECRET, pattern, slow};
+use super::pending::{Crowd, exchange, junk};
 use crate::core::*;
 use ekiden_model::units::Span;
 
@@ -191,4 +192,56 @@ fn an_address_that_changes_does_not_matter() {
     network.run_for(Span::from_secs(3));
     let in_flight = network.ends[NEAR].snapshots()[0].in_flight;
     assert_eq!(in_flight, 0);
+}
+
+/// How long until a relay is in at FAR, at most 5 s, while Initials of forged addresses use up the rate of all of them
+/// whenever anything happens.
+fn joins_beside_forged(network: &mut Network) -> Span {
+    let (start, limit) = (network.now, network.now + Span::from_secs(5));
+    while !network.is_up(FAR) && network.now < limit {
+        for nth in (0..32_u8).flat_map(|nth| [nth; 32]) {
+            let forged = SocketAddr::from(([100, 64, 4, nth], 7));
+            network.ends[FAR].receive(network.now, forged, junk(1_200));
+            network.ends[FAR].on_deadline(network.now);
+        }
+        network.step(network.now + Span::from_millis(10));
+    }
+    network.now.since(start)
+}
+
+#[test]
+fn forged_addresses_keep_no_relay_from_joining_over_tcp() {
+    let mut network = Network::new(&Path::default());
+    network.tcp = Some([100, 64, 0, 1].into());
+    let took = joins_beside_forged(&mut network);
+    assert!(took < Span::from_millis(500), "{took:?}");
+}
+
+#[test]
+fn forged_addresses_keep_no_relay_out_that_returned_a_token() {
+    let mut network = Network::new(&Path::default());
+    // half of the places are taken, so that it has to show its address
+    network.ends[FAR].address.set_places(8);
+    let mut crowds = [Crowd::new(0), Crowd::new(1)];
+    crowds.iter_mut().for_each(|crowd| crowd.begin(&network, 1));
+    exchange(&mut network, &mut crowds);
+    network.run_for(Span::from_millis(60));
+    assert_eq!(network.ends[FAR].pending.len(), 4, "it was answered with Retry");
+    let took = joins_beside_forged(&mut network);
+    assert!(took < Span::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn forged_addresses_keep_no_relay_out_that_was_here_before() {
+    let mut network = Network::up(&Path::default());
+    network.run_for(Span::from_millis(500));
+    let tunnel = network.tunnel[NEAR].unwrap();
+    network.ends[NEAR].close(network.now, tunnel, "an end");
+    network.run_for(Span::from_secs(3));
+    assert!(network.ends[FAR].pending.is_empty() && !network.is_up(FAR));
+    let far = network.ends[FAR].credentials.fingerprint();
+    let (now, to) = (network.now, network.addresses[FAR]);
+    network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), (5, false)).unwrap();
+    let took = joins_beside_forged(&mut network);
+    assert!(took < Span::from_secs(1), "{took:?}");
 }

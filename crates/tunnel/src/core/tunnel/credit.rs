@@ -16,24 +16,30 @@ const LOOK: Span = Span::from_millis(500);
 const HELLOS: u64 = 64;
 const HELLO_AFTER: Span = Span::from_millis(250);
 
+/// What a peer may do so often, and no more.
+#[derive(Debug, Default)]
+pub(super) struct Tolerance {
+    /// When as many may come at once as at the beginning.
+    full: Time,
+}
+
+impl Tolerance {
+    /// Another came; `false` where there were more than `most` at once, and one each `after`.
+    pub(super) fn allows(&mut self, now: Time, most: u64, after: Span) -> bool {
+        self.full = self.full.max(now) + after;
+        self.full.since(now) <= after.saturating_mul(most)
+    }
+}
+
 /// The peer's HELLOs. One with a larger window walks all flows, so those with news are few.
 #[derive(Debug, Default)]
 pub(super) struct Hellos {
     /// The largest window of them: limits never fall.
     pub(super) window: u64,
-    /// When as many may come at once as at the beginning.
-    full: Time,
+    news: Tolerance,
     /// Flows that were walked for them.
     #[cfg(test)]
     pub(super) walked: u64,
-}
-
-impl Hellos {
-    /// One with news has come; `false` where there were too many.
-    fn on_news(&mut self, now: Time) -> bool {
-        self.full = self.full.max(now) + HELLO_AFTER;
-        self.full.since(now) <= HELLO_AFTER.saturating_mul(HELLOS)
-    }
 }
 
 fn offer(scheduler: &mut Scheduler, flow: &mut Flow) {
@@ -54,7 +60,7 @@ impl Tunnel {
         if same_rate && same_kind && !more {
             return;
         }
-        if !self.hellos.on_news(now) {
+        if !self.hellos.news.allows(now, HELLOS, HELLO_AFTER) {
             return self.fail("the peer changed its terms by HELLO too often".to_owned());
         }
         self.total_limit = self.total_limit.max(hello.total);

@@ -22,7 +22,7 @@ use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
 use copies::{CopyBudget, ScheduledCopy};
-use credit::Hellos;
+use credit::{Hellos, Tolerance};
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
@@ -99,6 +99,8 @@ pub(super) struct Tunnel {
     /// The peer's HELLO, once it arrived, and what counts of those before it.
     greeting: Option<Hello>,
     hellos: Hellos,
+    /// The peer's flows beyond those that it may have.
+    refused: Tolerance,
     /// New bytes sent, and the most that may be.
     total_sent: u64,
     total_limit: u64,
@@ -191,6 +193,7 @@ impl Tunnel {
             promised: 0,
             greeting: None,
             hellos: Hellos::default(),
+            refused: Tolerance::default(),
             total_sent: 0,
             total_limit: 8 * EARLY,
             came: 0,

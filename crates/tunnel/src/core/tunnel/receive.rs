@@ -22,6 +22,10 @@ const PIECE: u64 = 256;
 const PIECES: u64 = 4_096;
 /// Flows that a peer opened and that were not seen yet, below the last that was.
 const MISSING: usize = 8_192;
+/// Flows beyond its limit that a peer may open at once, and how long until one more. Each takes up to 10 µs. A peer whose
+/// clients all begin anew opens no more than it had, while this side still has those.
+const REFUSED: u64 = 4_096;
+const REFUSED_AFTER: Span = Span::from_millis(1);
 
 impl Tunnel {
     /// Says hello on lanes that have just come up, and listens to all.
@@ -211,6 +215,9 @@ impl Tunnel {
         }
         let of_peer = self.flows.len() + self.memory.flows_elsewhere();
         if !self.has_room_for(&opening.account) || of_peer >= 2 * self.limits.flows {
+            if !self.refused.allows(now, REFUSED, REFUSED_AFTER) {
+                return self.fail("the peer opened too many flows beyond its limit".to_owned());
+            }
             let reason = Reason::Exhausted;
             let words = format!(
                 "the relay already has {of_peer} flows of this peer, or too many of this account"
