@@ -1,5 +1,5 @@
-//! Who changed what by the API or by a command, and who was refused: JSON lines in two files of bounded
-//! size, so that refusals cannot push changes out.
+//! Who changed what by the API or by a command, who logged in and out, and who was refused: JSON lines in three files
+//! of bounded size, so that neither refusals nor those who may only look can push changes out.
 
 use ekiden_config::printable;
 use ekiden_linux::host::state_files;
@@ -19,6 +19,7 @@ const LARGEST: u64 = 4 << 20;
 /// Files put aside of each kind: 16 MiB with the one that is written.
 const KEPT: u32 = 3;
 const CHANGES: &str = "audit-changes.jsonl";
+const SESSIONS: &str = "audit-sessions.jsonl";
 const REFUSED: &str = "audit-refused.jsonl";
 /// The most bytes that are read from a file's end, and the most lines of them that are returned.
 const READ: u64 = 256 << 10;
@@ -26,11 +27,12 @@ const NEWEST: usize = 500;
 /// Paths are cut here: the sender chooses them.
 const LONGEST: usize = 200;
 
-/// One of the two files.
+/// One of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     Changes,
+    Sessions,
     Refused,
 }
 
@@ -72,6 +74,7 @@ pub(super) struct Call<'a> {
 #[derive(Debug)]
 pub(super) struct Audit {
     changes: Mutex<AuditFile>,
+    sessions: Mutex<AuditFile>,
     refused: Mutex<AuditFile>,
 }
 
@@ -81,6 +84,7 @@ impl Audit {
         state_files::make_folder(folder)?;
         Ok(Self {
             changes: Mutex::new(AuditFile::open(folder.join(CHANGES), LARGEST)?),
+            sessions: Mutex::new(AuditFile::open(folder.join(SESSIONS), LARGEST)?),
             refused: Mutex::new(AuditFile::open(folder.join(REFUSED), LARGEST)?),
         })
     }
@@ -89,6 +93,7 @@ impl Audit {
     pub(super) fn path(&self, kind: Kind) -> PathBuf {
         let file = match kind {
             Kind::Changes => &self.changes,
+            Kind::Sessions => &self.sessions,
             Kind::Refused => &self.refused,
         };
         file.lock().unwrap_or_else(PoisonError::into_inner).path.clone()
@@ -98,6 +103,11 @@ impl Audit {
     pub(super) fn changed(&self, call: &Call<'_>) {
         let outcome = if call.status < 400 { "changed" } else { "failed" };
         write(&self.changes, call, outcome);
+    }
+
+    /// A call that opened a session of the dashboard or ended one.
+    pub(super) fn session(&self, call: &Call<'_>) {
+        write(&self.sessions, call, "changed");
     }
 
     /// A call that was not let in.
@@ -252,7 +262,10 @@ mod tests {
             what: "removed \"tanaka\"",
         };
         audit.changed(&call);
+        audit.session(&Call { status: 200, what: "logged in", ..call });
         audit.refused(&Call { token: None, status: 401, what: "no \"token\"\n", ..call });
+        let sessions = fs::read_to_string(audit.path(Kind::Sessions)).unwrap();
+        assert!(sessions.ends_with("\"what\":\"logged in\"}\n"), "{sessions}");
         let path = dir.path().join("audit-changes.jsonl");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let line = fs::read_to_string(path).unwrap();

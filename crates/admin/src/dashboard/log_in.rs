@@ -64,7 +64,7 @@ pub(super) async fn open(
         let (method, path) = ("POST", super::SESSION);
         let call = Call { address, method, path, token, user, status, what: &what };
         match status {
-            200 => kept.audit.changed(&call),
+            200 => kept.audit.session(&call),
             _ => kept.audit.refused(&call),
         }
     }
@@ -112,7 +112,9 @@ async fn log_in(
             Caller::Operator(shared.operators.verify((name.trim(), &password), address).await?)
         }
     };
-    cookies(headers).for_each(|old| shared.dashboard.sessions.close(old));
+    for old in cookies(headers) {
+        shared.dashboard.sessions.close(old);
+    }
     let random = |error: ekiden_tunnel::trust::NoRandomness| {
         Problem::unavailable("randomness", error.to_string())
     };
@@ -133,12 +135,15 @@ fn set_cookie(response: &mut Response, value: &str, age: u32) {
     }
 }
 
-/// Ends the session.
+/// Ends the session. The audit log has it only where there was one.
 pub(super) async fn close(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    cookies(&headers).for_each(|cookie| shared.dashboard.sessions.close(cookie));
+    let close = |cookie: &&str| shared.dashboard.sessions.close(cookie);
+    let ended = cookies(&headers).filter(close).count();
     let mut response = StatusCode::NO_CONTENT.into_response();
     set_cookie(&mut response, "", 0);
-    response.extensions_mut().insert(AuditedAction("logged out".to_owned()));
+    if ended > 0 {
+        response.extensions_mut().insert(AuditedAction("logged out".to_owned()));
+    }
     response
 }
 

@@ -99,10 +99,13 @@ impl Sessions {
         })
     }
 
-    /// Ends the session of a cookie.
-    pub(crate) fn close(&self, cookie: &str) {
+    /// Ends the session of a cookie, if there is one: whether there was.
+    pub(crate) fn close(&self, cookie: &str) -> bool {
         let cookie = hash(cookie.as_bytes());
-        locked(&self.state).open.retain(|session| session.cookie != cookie);
+        let mut state = locked(&self.state);
+        let before = state.open.len();
+        state.open.retain(|session| session.cookie != cookie);
+        state.open.len() < before
     }
 
     /// Takes one guess of this address; fails where none is left, with how long to wait.
@@ -200,7 +203,7 @@ mod tests {
         assert!(admits(&one.cookie, &one.key, "t") && admits(&two.cookie, &two.key, "t"));
         assert!(!admits(&one.cookie, &two.key, "t") && !admits(&one.cookie, "", "t"));
         assert!(!admits("", &one.key, "t"));
-        sessions.close(&two.cookie);
+        assert!(sessions.close(&two.cookie) && !sessions.close(&two.cookie));
         assert!(!admits(&two.cookie, &two.key, "t") && admits(&one.cookie, &one.key, "t"));
         assert!(!admits(&one.cookie, &one.key, "new") && !admits(&one.cookie, &one.key, "t"));
     }
