@@ -14,6 +14,21 @@ impl Turns {
         Self(Arc::new(Semaphore::new(most)))
     }
 
+    /// Does work that may take long on a thread that does not relay. Errors: it panicked.
+    #[cfg(feature = "dashboard")]
+    pub(crate) async fn spawn_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        // nobody closes it, so this is a turn
+        let turn = Arc::clone(&self.0).acquire_owned().await;
+        let working = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        working.await
+    }
+
     /// Does the work in a task of its own. Errors: it panicked.
     pub(crate) async fn spawn<T: Send + 'static>(
         &self,
@@ -63,5 +78,24 @@ mod tests {
         go.notify_one();
         assert_eq!(turns.spawn(async { 7 }).await.unwrap(), 7);
         assert_eq!(begun.load(SeqCst), 1);
+    }
+
+    #[cfg(feature = "dashboard")]
+    #[tokio::test]
+    async fn work_of_threads_that_is_given_up_keeps_its_turn() {
+        let (turns, begun) = (Turns::new(4), Arc::new(AtomicUsize::new(0)));
+        let (go, waits) = std::sync::mpsc::channel::<()>();
+        let waits = Arc::new(std::sync::Mutex::new(waits));
+        for _ in 0..20 {
+            let (begun, waits) = (Arc::clone(&begun), Arc::clone(&waits));
+            give_up(turns.spawn_blocking(move || {
+                begun.fetch_add(1, SeqCst);
+                let _ = waits.lock().map(|waits| waits.recv());
+            }))
+            .await;
+        }
+        drop(go);
+        assert_eq!(turns.spawn_blocking(|| 7).await.unwrap(), 7);
+        assert!(begun.load(SeqCst) <= 4, "{begun:?}");
     }
 }
