@@ -307,7 +307,7 @@ fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, pr
     let foreign = problem.status == StatusCode::FORBIDDEN.as_u16();
     if SAID[usize::from(foreign)].is_due() {
         tracing::warn!(
-            "management: rejected {address}, {}: {} {}: {}; audit-refused.jsonl lists all",
+            "management: rejected {address}, {}: {} {}: {}; audit-refused.jsonl has more",
             problem.status,
             shown(method.as_str()),
             shown(path),
