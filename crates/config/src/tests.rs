@@ -277,6 +277,10 @@ fn reports_each_mistake() {
         ("[[route]]\n[[route]]\nto = [\":22\"]", "never reached"),
         ("[route]\nto = []", "[[route]]"),
         ("[[rule]]\nfrom = [\"10.0.0.1/8\"]\naction = \"allow\"", "10.0.0.0/8 was meant?"),
+        (
+            "[[rule]]\nfrom = [\"192.168.0.0/16\"]\naction = \"allow\"\n[[rule]]\nto = [\":25\"]\naction = \"deny\"",
+            "does not hold for clients of rule 1, which allows them everything",
+        ),
         ("[[rule]]", "no `action`"),
         ("[[rule]]\naction = \"alow\"", "did you mean `allow`?"),
         ("[relay]\nmovement = \"fast\"", "must be `auto`"),
