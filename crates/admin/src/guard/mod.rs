@@ -134,7 +134,7 @@ impl Caller {
 
     /// All who may call now.
     #[cfg(feature = "dashboard")]
-    fn all(shared: &Shared, token: &Token) -> Vec<Self> {
+    pub(super) fn all(shared: &Shared, token: &Token) -> Vec<Self> {
         let operators = shared.operators.all().into_iter().map(Self::Operator);
         operators.chain([Self::Token(token.id())]).collect()
     }
