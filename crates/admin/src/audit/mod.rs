@@ -1,5 +1,5 @@
-//! Who changed what by the API or by a command, who logged in and out, and who was refused: JSON lines in three files
-//! of bounded size, so that neither refusals nor those who may only look can push changes out.
+//! Who changed what by the API or by a command, who logged in and out, and who was refused: JSON lines in three files of
+//! bounded size. So neither refusals nor those who may only look can push changes out.
 
 mod refusals;
 
