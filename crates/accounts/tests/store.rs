@@ -68,6 +68,12 @@ async fn does_what_it_should(store: &Store) {
     assert_eq!((usage[0].down, usage[0].up, usage[0].begun), (35, 2, 100));
     assert_eq!(usage[0].name.as_deref(), Some("tanaka"));
     assert!(store.usage(101).await.unwrap().is_empty());
+    // of one period alone, where others began before and after
+    let other = |begun| Total { account: sato.id, begun, down: 1, up: 1 };
+    store.settle("journal a", &[other(0), other(200)]).await.unwrap();
+    assert_eq!(store.used_in(100).await.unwrap(), [Total { up: 2, ..total(35) }]);
+    assert_eq!(store.used_in(0).await.unwrap(), [other(0)]);
+    assert_eq!(store.used_in(150).await.unwrap(), []);
 
     let relay = |seen| FleetRelay {
         id: "r1".into(),

@@ -32,6 +32,7 @@ use ekiden_config::{At, Management};
 use operators::OperatorLogins;
 use problem::Problem;
 use reload::Reloads;
+use server::Turns;
 use server::health::Readiness;
 use status_cache::StatusCache;
 use std::net::SocketAddr;
@@ -93,6 +94,8 @@ struct Shared {
     reloads: Reloads,
     operators: OperatorLogins,
     readiness: Readiness,
+    /// One at a time adds up the database's usage, which may be years of it.
+    usage: Turns,
     #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
@@ -167,6 +170,7 @@ impl Admin {
             reloads,
             operators: OperatorLogins::new(config.folder.as_deref().ok()),
             readiness: Readiness::default(),
+            usage: Turns::new(1),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config),
         });

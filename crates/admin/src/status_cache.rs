@@ -2,6 +2,8 @@
 //! each asks the kernel about every connection.
 
 use super::problem::Problem;
+#[cfg(feature = "dashboard")]
+use super::server::Turns;
 use axum::body::Bytes;
 use ekiden_accounts::{AccountSync, Store};
 use ekiden_proxy::Handle;
@@ -18,6 +20,9 @@ use tokio::task::JoinError;
 
 /// How old a look may be.
 const FRESH: Duration = Duration::from_millis(250);
+/// Looks at once that serve one caller alone: the relay is not asked faster by more of them.
+#[cfg(feature = "dashboard")]
+const ASKING: usize = 4;
 
 /// A relay that runs.
 pub struct Running {
@@ -77,11 +82,17 @@ impl fmt::Debug for Running {
 pub(super) struct StatusCache {
     running: Arc<OnceLock<Running>>,
     last: LastLook<Status>,
+    #[cfg(feature = "dashboard")]
+    asking: Turns,
 }
 
 /// What was seen last. One look is under way at a time, also where those who asked for it are gone.
 #[derive(Debug)]
-struct LastLook<T>(Arc<Mutex<Option<Look<T>>>>);
+pub(super) struct LastLook<T> {
+    last: Arc<Mutex<Option<Look<T>>>>,
+    /// How old it may be.
+    fresh: Duration,
+}
 
 #[derive(Debug)]
 struct Look<T> {
@@ -97,16 +108,24 @@ impl<T> Look<T> {
         Self { at: Instant::now(), seen, text: None }
     }
 
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < FRESH
+    fn is_fresh(&self, fresh: Duration) -> bool {
+        self.at.elapsed() < fresh
     }
 }
 
 impl<T: Send + Sync + 'static> LastLook<T> {
+    /// Looks that serve all for so long.
+    pub(super) fn new(fresh: Duration) -> Self {
+        Self { last: Arc::default(), fresh }
+    }
+
     /// What was seen a moment ago, or what `look` sees now, not on a thread that relays. Errors: `look` panicked.
-    async fn get(&self, look: impl FnOnce() -> T + Send + 'static) -> Result<Arc<T>, JoinError> {
-        let mut last = Arc::clone(&self.0).lock_owned().await;
-        if let Some(last) = last.as_ref().filter(|last| last.is_fresh()) {
+    pub(super) async fn get(
+        &self,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Arc<T>, JoinError> {
+        let mut last = Arc::clone(&self.last).lock_owned().await;
+        if let Some(last) = last.as_ref().filter(|last| last.is_fresh(self.fresh)) {
             return Ok(Arc::clone(&last.seen));
         }
         // nothing ends it before it is done, and it holds the lock until then
@@ -123,14 +142,14 @@ impl<T: Send + Sync + 'static> LastLook<T> {
         look: impl FnOnce() -> T + Send + 'static,
         write: impl FnOnce(Arc<T>) -> Result<String, E> + Send + 'static,
     ) -> Result<Result<Bytes, E>, JoinError> {
-        let mut last = Arc::clone(&self.0).lock_owned().await;
-        let fresh = last.as_ref().filter(|last| last.is_fresh());
-        if let Some(text) = fresh.and_then(|last| last.text.clone()) {
+        let (mut last, fresh) = (Arc::clone(&self.last).lock_owned().await, self.fresh);
+        let seen = last.as_ref().filter(|last| last.is_fresh(fresh));
+        if let Some(text) = seen.and_then(|last| last.text.clone()) {
             return Ok(Ok(text));
         }
         let writing = tokio::task::spawn_blocking(move || -> Result<Bytes, E> {
-            let fresh = last.take().filter(Look::is_fresh);
-            let look = last.insert(fresh.unwrap_or_else(|| Look::now(look)));
+            let seen = last.take().filter(|last| last.is_fresh(fresh));
+            let look = last.insert(seen.unwrap_or_else(|| Look::now(look)));
             let text = Bytes::from(write(Arc::clone(&look.seen))?);
             look.text = Some(text.clone());
             Ok(text)
@@ -141,7 +160,12 @@ impl<T: Send + Sync + 'static> LastLook<T> {
 
 impl StatusCache {
     pub(super) fn new(running: Arc<OnceLock<Running>>) -> Self {
-        Self { running, last: LastLook(Arc::default()) }
+        Self {
+            running,
+            last: LastLook::new(FRESH),
+            #[cfg(feature = "dashboard")]
+            asking: Turns::new(ASKING),
+        }
     }
 
     pub(super) fn running(&self) -> Result<&Running, Problem> {
@@ -181,7 +205,7 @@ impl StatusCache {
         ask: impl FnOnce(&Handle) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let handle = self.running()?.handle.clone();
-        let answer = tokio::task::spawn_blocking(move || ask(&handle)).await;
+        let answer = self.asking.spawn_blocking(move || ask(&handle)).await;
         answer.map_err(|error| Problem::unavailable("status", error.to_string()))
     }
 
@@ -193,7 +217,7 @@ impl StatusCache {
 
     /// What was seen is not true any more.
     pub(super) async fn forget(&self) {
-        *self.last.0.lock().await = None;
+        *self.last.last.lock().await = None;
     }
 
     /// The accounts' database. Fails without accounts, while it starts, and when the database is
@@ -216,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_that_are_given_up_cause_one_look_together() {
-        let (last, looks) = (LastLook(Arc::default()), Arc::new(AtomicU32::new(0)));
+        let (last, looks) = (LastLook::new(FRESH), Arc::new(AtomicU32::new(0)));
         let (go, waits) = channel::<()>();
         let waits = Arc::new(std::sync::Mutex::new(waits));
         let look = || {
@@ -245,12 +269,12 @@ mod tests {
 
     #[tokio::test]
     async fn requests_at_once_share_one_text_of_a_look() {
-        let last = LastLook(Arc::default());
+        let last = LastLook::new(FRESH);
         let (looks, texts) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         // an error is no text
         let failed = last.text(|| 7, |_: Arc<u32>| Err::<String, _>("full")).await.unwrap();
         assert_eq!(failed, Err("full"));
-        *last.0.lock().await = None;
+        *last.last.lock().await = None;
         for _ in 0..20 {
             let (looked, written) = (Arc::clone(&looks), Arc::clone(&texts));
             let look = move || looked.fetch_add(1, SeqCst);
@@ -268,8 +292,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_fails_is_followed_by_another() {
-        let last = LastLook(Arc::default());
+        let last = LastLook::new(FRESH);
         assert!(last.get(|| -> u32 { panic!("no status") }).await.is_err());
         assert_eq!(*last.get(|| 8).await.unwrap(), 8);
+    }
+
+    #[tokio::test]
+    async fn a_look_serves_for_as_long_as_it_is_said_to() {
+        for (fresh, seen) in [(Duration::ZERO, 8), (Duration::MAX, 7)] {
+            let last = LastLook::new(fresh);
+            assert_eq!(*last.get(|| 7).await.unwrap(), 7);
+            assert_eq!(*last.get(|| 8).await.unwrap(), seen);
+        }
     }
 }

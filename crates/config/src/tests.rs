@@ -119,6 +119,14 @@ fn refuses_to_be_an_open_proxy() {
         let reading = read(&format!("listen = [\"[::]:3128\"]\n{refused}"), "t");
         assert!(!reading.is_usable(), "{refused}");
     }
+    let from = |net: &str| read(&format!("[access]\nproxy_protocol_from = [\"{net}\"]\n"), "t");
+    for net in ["0.0.0.0/0", "::/0", "::ffff:0:0/96"] {
+        assert!(!from(net).is_usable(), "{net}");
+    }
+    for (net, reports) in [("64.0.0.0/7", 1), ("10.0.0.0/8", 0), ("fc00::/7", 1), ("fd65::/16", 0)]
+    {
+        assert!(from(net).is_usable() && from(net).problems.len() == reports, "{net}");
+    }
     let flag = Overrides { listen: vec!["0.0.0.0:1".parse().unwrap()], ..Overrides::default() };
     assert!(!read_with("", "t", &flag).is_usable());
     let reading = read_with(rule, "t", &flag);
@@ -277,6 +285,10 @@ fn reports_each_mistake() {
         ("[[route]]\n[[route]]\nto = [\":22\"]", "never reached"),
         ("[route]\nto = []", "[[route]]"),
         ("[[rule]]\nfrom = [\"10.0.0.1/8\"]\naction = \"allow\"", "10.0.0.0/8 was meant?"),
+        (
+            "[[rule]]\nfrom = [\"192.168.0.0/16\"]\naction = \"allow\"\n[[rule]]\nto = [\":25\"]\naction = \"deny\"",
+            "does not hold for clients of rule 1, which allows them everything",
+        ),
         ("[[rule]]", "no `action`"),
         ("[[rule]]\naction = \"alow\"", "did you mean `allow`?"),
         ("[relay]\nmovement = \"fast\"", "must be `auto`"),

@@ -286,6 +286,13 @@ impl Store {
         let found = sqlx::query(sql::USAGE).bind(since).fetch_all(&self.pool).await?;
         found.iter().map(rows::usage).collect()
     }
+
+    /// What accounts used, on all relays together, in the periods that began at `begun` (seconds since 1970), and in no
+    /// other.
+    pub async fn used_in(&self, begun: i64) -> Result<Vec<Total>, StoreError> {
+        let found = sqlx::query(sql::USED_IN).bind(begun).fetch_all(&self.pool).await?;
+        found.iter().map(rows::total).collect()
+    }
 }
 
 #[derive(Debug)]

@@ -31,7 +31,7 @@ const SCHEMAS: &str = "/components/schemas";
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Ekiden's management API",
-    description = "Manages accounts, their usage and the relay itself. It is for programs on the relay's own machine, at 127.0.0.1:9128 unless [management] sets another address. Every call needs the token of `ekiden token show` as a bearer token, or an operator's name and password (Basic). There is no CORS. Errors follow RFC 9457. The audit log records every change and every rejected call.",
+    description = "Manages accounts, their usage and the relay itself. It is for programs on the relay's own machine, at 127.0.0.1:9128 unless [management] sets another address. Every call needs the token of `ekiden token show` as a bearer token, or an operator's name and password (Basic). There is no CORS. Errors follow RFC 9457. The audit log records every change, and rejected calls: of very many a part and their number.",
     license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
 ))]
 struct ApiDescription;

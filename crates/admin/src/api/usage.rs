@@ -28,7 +28,11 @@ async fn used(shared: &Shared, asked: UsageParameters) -> Result<Vec<Usage>, Pro
     };
     let Query(which) = asked.map_err(|error| bad(error.body_text()))?;
     let store = shared.status.store().await?;
-    Ok(ekiden_accounts::usage_since(&store, which.account.as_deref(), which.since).await?)
+    let adding_up = async move {
+        ekiden_accounts::usage_since(&store, which.account.as_deref(), which.since).await
+    };
+    let used = shared.usage.spawn(adding_up).await;
+    Ok(used.map_err(|error| Problem::unavailable("usage", error.to_string()))??)
 }
 
 /// Get the usage of accounts, by period

@@ -1,6 +1,7 @@
 //! What is now, as server-sent events: one look each second for all viewers, and none without a viewer.
 
 use super::findings::{Finding, MOST_ALERTS, findings, held_back};
+use super::viewers::{VIEWERS, Viewers};
 use crate::Shared;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -16,21 +17,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Viewers at once; each takes one of the port's connections.
-const VIEWERS: usize = 16;
 /// A stream ends with its caller's right to call, and so long after its begin, before the port closes its connection; the
 /// page opens another.
 const LIFE: Duration = Duration::from_secs(50);
 /// Accounts of the overview, the busiest first; the page of accounts has all.
 const BUSIEST: usize = 12;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Live {
-    viewers: Arc<Semaphore>,
+    viewers: Arc<Viewers>,
     last: Mutex<Option<Look>>,
 }
 
@@ -40,12 +39,6 @@ struct Look {
     at: Instant,
     bytes: [u64; 2],
     event: Bytes,
-}
-
-impl Default for Live {
-    fn default() -> Self {
-        Self { viewers: Arc::new(Semaphore::new(VIEWERS)), last: Mutex::default() }
-    }
 }
 
 /// An event's document.
@@ -72,7 +65,7 @@ pub(super) async fn events(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
-    let Ok(place) = Arc::clone(&shared.dashboard.live.viewers).try_acquire_owned() else {
+    let Some(mut place) = shared.dashboard.live.viewers.take(&caller.stamp()) else {
         let why = format!("{VIEWERS} pages are open already");
         return Problem::new(StatusCode::TOO_MANY_REQUESTS, "viewers", why)
             .hint("close one of them")
@@ -80,32 +73,43 @@ pub(super) async fn events(
     };
     let (send, receive) = mpsc::channel(1);
     tokio::spawn(async move {
-        let begun = Instant::now();
-        let mut tick = tokio::time::interval(EVERY);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while begun.elapsed() < LIFE {
-            tick.tick().await;
-            // whoever logged out, or may not call any more, sees no further event
-            if !caller.may_still_call(&shared, &headers) {
-                break;
-            }
-            let event = match look(&shared).await {
-                Ok(event) => event,
-                Err(problem) => {
-                    let problem = serde_json::to_string(&problem).unwrap_or_default();
-                    Bytes::from(format!("event: problem\ndata: {problem}\n\n"))
-                }
-            };
-            // a viewer that does not read is not waited for longer than its stream lasts
-            match tokio::time::timeout(LIFE, send.send(event)).await {
-                Ok(Ok(())) => {}
-                _ => break,
-            }
+        tokio::select! {
+            () = place.lost() => {}
+            () = send_events(&shared, &caller, &headers, send) => {}
         }
-        drop(place);
     });
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     (kind, Body::new(Events(receive))).into_response()
+}
+
+async fn send_events(
+    shared: &Shared,
+    caller: &Caller,
+    headers: &HeaderMap,
+    send: mpsc::Sender<Bytes>,
+) {
+    let begun = Instant::now();
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while begun.elapsed() < LIFE {
+        tick.tick().await;
+        // whoever logged out, or may not call any more, sees no further event
+        if !caller.may_still_call(shared, headers) {
+            break;
+        }
+        let event = match look(shared).await {
+            Ok(event) => event,
+            Err(problem) => {
+                let problem = serde_json::to_string(&problem).unwrap_or_default();
+                Bytes::from(format!("event: problem\ndata: {problem}\n\n"))
+            }
+        };
+        // a viewer that does not read is not waited for longer than its stream lasts
+        match tokio::time::timeout(LIFE, send.send(event)).await {
+            Ok(Ok(())) => {}
+            _ => break,
+        }
+    }
 }
 
 struct Events(mpsc::Receiver<Bytes>);

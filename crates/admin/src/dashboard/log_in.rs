@@ -64,7 +64,7 @@ pub(super) async fn open(
         let (method, path) = ("POST", super::SESSION);
         let call = Call { address, method, path, token, user, status, what: &what };
         match status {
-            200 => kept.audit.changed(&call),
+            200 => kept.audit.session(&call),
             _ => kept.audit.refused(&call),
         }
     }
@@ -90,10 +90,13 @@ async fn log_in(
     };
     let body = to_bytes(body, LONGEST).await.map_err(|_| bad())?;
     let said: LogIn = serde_json::from_slice(&body).ok().filter(|_| json).ok_or_else(bad)?;
+    let read = || {
+        Token::read(&kept.token)
+            .map_err(|error| Problem::unavailable("no-token", error.to_string()))
+    };
     let caller = match said {
         LogIn::Token(ByToken { token: said }) => {
-            let token = Token::read(&kept.token)
-                .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
+            let token = read()?;
             // its 256 random bits are not guessed, so whoever has it enters; all users of this machine share an address
             if !token.is(said.trim()) {
                 shared.dashboard.sessions.guess(address, now).map_err(|wait| {
@@ -112,11 +115,17 @@ async fn log_in(
             Caller::Operator(shared.operators.verify((name.trim(), &password), address).await?)
         }
     };
-    cookies(headers).for_each(|old| shared.dashboard.sessions.close(old));
+    for old in cookies(headers) {
+        shared.dashboard.sessions.close(old);
+    }
     let random = |error: ekiden_tunnel::trust::NoRandomness| {
         Problem::unavailable("randomness", error.to_string())
     };
-    let secrets = shared.dashboard.sessions.open(&caller.stamp(), now).map_err(random)?;
+    // as of now: a password takes a while to check
+    let callers = Caller::all(shared, &read()?);
+    let stamps: Vec<String> = callers.iter().map(Caller::stamp).collect();
+    let may = |opener: &str| stamps.iter().any(|stamp| stamp == opener);
+    let secrets = shared.dashboard.sessions.open(&caller.stamp(), may, now).map_err(random)?;
     Ok((secrets, caller))
 }
 
@@ -133,12 +142,15 @@ fn set_cookie(response: &mut Response, value: &str, age: u32) {
     }
 }
 
-/// Ends the session.
+/// Ends the session. The audit log has it only where there was one.
 pub(super) async fn close(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    cookies(&headers).for_each(|cookie| shared.dashboard.sessions.close(cookie));
+    let close = |cookie: &&str| shared.dashboard.sessions.close(cookie);
+    let ended = cookies(&headers).filter(close).count();
     let mut response = StatusCode::NO_CONTENT.into_response();
     set_cookie(&mut response, "", 0);
-    response.extensions_mut().insert(AuditedAction("logged out".to_owned()));
+    if ended > 0 {
+        response.extensions_mut().insert(AuditedAction("logged out".to_owned()));
+    }
     response
 }
 

@@ -15,6 +15,7 @@ mod peers;
 mod records;
 mod reports;
 mod session;
+mod viewers;
 
 use crate::history::History;
 use crate::{AdminConfig, Shared};

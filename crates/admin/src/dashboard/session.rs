@@ -6,16 +6,13 @@
 
 use ekiden_linux::host::sync::locked;
 use ekiden_tunnel::trust::{NoRandomness, hash, random};
-use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq as _;
 
-/// Sessions at once. A newcomer ends one of whoever has most of them: the one that was used longest ago.
-const MOST: usize = 32;
 /// Sessions that one opener has at once: a token is shared by a few people, each with a few browsers. Another ends its own
-/// that was used longest ago.
+/// that was used longest ago. Openers are the token and the operators, 64 at most.
 const OWN: usize = 8;
 /// A session ends so long after its begin,
 const LIFE: Duration = Duration::from_secs(12 * 3600);
@@ -65,11 +62,16 @@ struct Guesses {
 }
 
 impl Sessions {
-    /// Opens a session for whom `opener` stands.
-    pub(crate) fn open(&self, opener: &str, now: Instant) -> Result<Secrets, NoRandomness> {
+    /// Opens a session for whom `opener` stands, one of those who `may` call now.
+    pub(crate) fn open(
+        &self,
+        opener: &str,
+        may: impl Fn(&str) -> bool,
+        now: Instant,
+    ) -> Result<Secrets, NoRandomness> {
         let (cookie, key) = (secret()?, secret()?);
         let mut state = locked(&self.state);
-        state.open.retain(|session| session.lasts(now));
+        state.keep_open(may, now);
         state.make_room(opener);
         let [of_cookie, of_key] = [&cookie, &key].map(|text| hash(text.as_bytes()));
         let opener = opener.to_owned();
@@ -87,8 +89,7 @@ impl Sessions {
         let key = hash(key.as_bytes());
         let cookies: Vec<[u8; 32]> = cookies.map(|cookie| hash(cookie.as_bytes())).collect();
         let mut state = locked(&self.state);
-        // a rotated token ends what the old one opened, and a removed operator's sessions end
-        state.open.retain(|session| session.lasts(now) && may(&session.opener));
+        state.keep_open(may, now);
         let found = state.open.iter_mut().find(|session| {
             let brought = cookies.iter().any(|cookie| bool::from(session.cookie.ct_eq(cookie)));
             bool::from(session.key.ct_eq(&key)) && brought
@@ -99,10 +100,13 @@ impl Sessions {
         })
     }
 
-    /// Ends the session of a cookie.
-    pub(crate) fn close(&self, cookie: &str) {
+    /// Ends the session of a cookie, if there is one: whether there was.
+    pub(crate) fn close(&self, cookie: &str) -> bool {
         let cookie = hash(cookie.as_bytes());
-        locked(&self.state).open.retain(|session| session.cookie != cookie);
+        let mut state = locked(&self.state);
+        let before = state.open.len();
+        state.open.retain(|session| session.cookie != cookie);
+        state.open.len() < before
     }
 
     /// Takes one guess of this address; fails where none is left, with how long to wait.
@@ -126,32 +130,24 @@ impl Sessions {
 }
 
 impl State {
+    /// Ends sessions whose time is over. A rotated token ends what the old one opened, and a removed operator's end.
+    fn keep_open(&mut self, may: impl Fn(&str) -> bool, now: Instant) {
+        self.open.retain(|session| session.lasts(now) && may(&session.opener));
+    }
+
     /// Sessions of one opener.
     fn held_by(&self, opener: &str) -> usize {
         self.open.iter().filter(|session| session.opener == opener).count()
     }
 
-    /// Ends the session of one opener that was used longest ago.
-    fn end_oldest(&mut self, opener: &str) {
+    /// Makes room for another session of `opener`: the own one ends that was used longest ago.
+    fn make_room(&mut self, opener: &str) {
+        if self.held_by(opener) < OWN {
+            return;
+        }
         let own = self.open.iter().enumerate().filter(|(_, session)| session.opener == opener);
         let oldest = own.min_by_key(|(_, session)| session.used).map(|(at, _)| at);
         oldest.map(|at| self.open.remove(at));
-    }
-
-    /// Makes room for another session of `opener`.
-    fn make_room(&mut self, opener: &str) {
-        let gives_way = if self.held_by(opener) >= OWN {
-            Some(opener.to_owned())
-        } else if self.open.len() >= MOST {
-            // of those that have equally many, the one that was silent longest
-            let rank = |session: &&Session| (self.held_by(&session.opener), Reverse(session.used));
-            self.open.iter().max_by_key(rank).map(|session| session.opener.clone())
-        } else {
-            None
-        };
-        if let Some(opener) = gives_way {
-            self.end_oldest(&opener);
-        }
     }
 }
 
@@ -185,11 +181,15 @@ mod tests {
 
     const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+    fn open(sessions: &Sessions, opener: &str, now: Instant) -> Secrets {
+        sessions.open(opener, |_| true, now).unwrap()
+    }
+
     #[test]
     fn both_secrets_are_needed_and_a_rotated_token_ends_them() {
         let (sessions, now) = (Sessions::default(), Instant::now());
-        let one = sessions.open("t", now).unwrap();
-        let two = sessions.open("t", now).unwrap();
+        let one = open(&sessions, "t", now);
+        let two = open(&sessions, "t", now);
         assert!(one.cookie != two.cookie && one.cookie.len() == 64);
         let admits = |cookie: &str, key: &str, token: &str| {
             let opener =
@@ -200,7 +200,7 @@ mod tests {
         assert!(admits(&one.cookie, &one.key, "t") && admits(&two.cookie, &two.key, "t"));
         assert!(!admits(&one.cookie, &two.key, "t") && !admits(&one.cookie, "", "t"));
         assert!(!admits("", &one.key, "t"));
-        sessions.close(&two.cookie);
+        assert!(sessions.close(&two.cookie) && !sessions.close(&two.cookie));
         assert!(!admits(&two.cookie, &two.key, "t") && admits(&one.cookie, &one.key, "t"));
         assert!(!admits(&one.cookie, &one.key, "new") && !admits(&one.cookie, &one.key, "t"));
     }
@@ -213,44 +213,49 @@ mod tests {
     #[test]
     fn sessions_end_by_time_and_are_few() {
         let (sessions, begun) = (Sessions::default(), Instant::now());
-        let one = sessions.open("t", begun).unwrap();
+        let one = open(&sessions, "t", begun);
         let at = |seconds| begun + Duration::from_secs(seconds);
         assert!((1..13).all(|n| is_open(&sessions, &one, at(n * 3_300))));
         assert!(!is_open(&sessions, &one, at(12 * 3_600)));
-        let one = sessions.open("t", at(50_000)).unwrap();
+        let one = open(&sessions, "t", at(50_000));
         assert!(!is_open(&sessions, &one, at(53_600)));
-        // the first of 40 openers was silent longest
-        let first = sessions.open("first", at(60_000)).unwrap();
-        let open = |n: u64| sessions.open(&format!("opener {n}"), at(60_001 + n)).unwrap();
-        let others: Vec<Secrets> = (0..MOST as u64).map(open).collect();
-        assert!(!is_open(&sessions, &first, at(60_100)));
-        assert!(others.iter().all(|other| is_open(&sessions, other, at(60_100))));
-        assert_eq!(locked(&sessions.state).open.len(), MOST);
+        // the token and all operators have as many as they may, and another one ends the own oldest
+        let opener = |n: u64| format!("opener {}", n / OWN as u64);
+        let all = (0..65 * OWN as u64).map(|n| open(&sessions, &opener(n), at(60_000 + n)));
+        let all: Vec<Secrets> = all.collect();
+        let more = open(&sessions, "opener 7", at(60_600));
+        let ended =
+            |(n, one): (usize, &Secrets)| (!is_open(&sessions, one, at(61_000))).then_some(n);
+        assert_eq!(all.iter().enumerate().filter_map(ended).collect::<Vec<_>>(), [7 * OWN]);
+        assert!(is_open(&sessions, &more, at(61_000)));
+        // of those who may not call any more, none is kept
+        sessions.open("opener 7", |opener| opener == "opener 7", at(61_001)).unwrap();
+        assert_eq!(locked(&sessions.state).open.len(), OWN);
     }
 
     #[test]
     fn log_ins_of_one_opener_end_its_own_sessions_alone() {
         let (sessions, begun) = (Sessions::default(), Instant::now());
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let token = sessions.open("token", at(0)).unwrap();
-        let first = sessions.open("viewer", at(1)).unwrap();
-        let more = (0..MOST as u64).map(|n| sessions.open("viewer", at(2 + n)).unwrap());
+        let token = open(&sessions, "token", at(0));
+        let first = open(&sessions, "viewer", at(1));
+        let more = (0..32).map(|n| open(&sessions, "viewer", at(2 + n)));
         let more: Vec<Secrets> = more.collect();
         assert!(is_open(&sessions, &token, at(100)) && !is_open(&sessions, &first, at(100)));
         assert!(is_open(&sessions, more.last().unwrap(), at(100)));
         assert_eq!(locked(&sessions.state).held_by("viewer"), OWN);
-        // several together end those of whoever has most
+        // several together end none of others
         for opener in ["a", "b", "c", "d", "e"] {
-            (0..OWN as u64).for_each(|n| drop(sessions.open(opener, at(200 + n)).unwrap()));
+            (0..OWN as u64).for_each(|n| drop(open(&sessions, opener, at(200 + n))));
         }
-        assert_eq!(locked(&sessions.state).open.len(), MOST);
+        assert_eq!(locked(&sessions.state).open.len(), 1 + 6 * OWN);
         assert!(is_open(&sessions, &token, at(300)));
     }
 
     #[test]
     fn planted_cookies_beside_the_right_one_shut_nobody_out() {
         let (sessions, now) = (Sessions::default(), Instant::now());
-        let [own, other] = ["own", "other"].map(|opener| sessions.open(opener, now).unwrap());
+        let [own, other] = ["own", "other"].map(|opener| open(&sessions, opener, now));
         let planted = ["", "x", other.cookie.as_str()];
         let cookies = || planted.into_iter().chain([own.cookie.as_str()]);
         let opener = |key: &str| sessions.opener((cookies(), key), |_| true, now);

@@ -68,6 +68,7 @@ pub(super) async fn check(
     let (true, Some(caller)) = (!is_reading(&method), caller) else {
         return in_time(next.run(request)).await;
     };
+    let leaves = leaves(&method, &path);
     // whoever goes away meanwhile does not keep a change from being written down
     let done = tokio::spawn(async move {
         let response = in_time(next.run(request)).await;
@@ -77,7 +78,12 @@ pub(super) async fn check(
             let (method, path) = (method.as_str(), path.as_str());
             let (token, user) = (caller.token(), caller.user());
             let status = response.status().as_u16();
-            kept.audit.changed(&Call { address, method, path, token, user, status, what });
+            let call = Call { address, method, path, token, user, status, what };
+            match leaves {
+                true if what.is_empty() => {}
+                true => kept.audit.session(&call),
+                false => kept.audit.changed(&call),
+            }
         }
         response
     });
@@ -128,7 +134,7 @@ impl Caller {
 
     /// All who may call now.
     #[cfg(feature = "dashboard")]
-    fn all(shared: &Shared, token: &Token) -> Vec<Self> {
+    pub(super) fn all(shared: &Shared, token: &Token) -> Vec<Self> {
         let operators = shared.operators.all().into_iter().map(Self::Operator);
         operators.chain([Self::Token(token.id())]).collect()
     }
@@ -157,6 +163,17 @@ impl Caller {
 
 const fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Whether it ends the caller's session, as everybody may. That changes nothing else.
+#[cfg(feature = "dashboard")]
+fn leaves(method: &Method, path: &str) -> bool {
+    crate::dashboard::is_session(path) && *method == Method::DELETE
+}
+
+#[cfg(not(feature = "dashboard"))]
+const fn leaves(_method: &Method, _path: &str) -> bool {
+    false
 }
 
 /// Who calls, where one must be known.
@@ -207,11 +224,7 @@ async fn admit(
         #[cfg(not(feature = "dashboard"))]
         None => return refused("this call needs the token, or an operator"),
     };
-    #[cfg(feature = "dashboard")]
-    let leaves = crate::dashboard::is_session(path) && *method == Method::DELETE;
-    #[cfg(not(feature = "dashboard"))]
-    let leaves = false;
-    if is_reading(method) || caller.may_change() || leaves {
+    if is_reading(method) || caller.may_change() || leaves(method, path) {
         return Ok(Some(caller));
     }
     let name = caller.user().unwrap_or_default();
@@ -294,7 +307,7 @@ fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, pr
     let foreign = problem.status == StatusCode::FORBIDDEN.as_u16();
     if SAID[usize::from(foreign)].is_due() {
         tracing::warn!(
-            "management: rejected {address}, {}: {} {}: {}; audit-refused.jsonl lists all",
+            "management: rejected {address}, {}: {} {}: {}; audit-refused.jsonl has more",
             problem.status,
             shown(method.as_str()),
             shown(path),

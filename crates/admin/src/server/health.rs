@@ -91,6 +91,9 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
             if reads_operators {
                 handle.alerts().on_operators_read(of.operators.check());
             }
+            if let Ok(kept) = &of.kept {
+                kept.audit.count_refused();
+            }
             handle.summary(0).status
         });
         if let Ok(status) = looked.await {

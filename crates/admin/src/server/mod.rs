@@ -3,8 +3,10 @@
 
 pub(super) mod health;
 mod places;
+mod turns;
 
 pub(super) use places::PlaceState;
+pub(super) use turns::Turns;
 
 use axum::extract::{Extension, Request};
 use axum::middleware::{Next, from_fn};

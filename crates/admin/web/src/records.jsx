@@ -8,6 +8,7 @@ import { Choice, Empty, Find, Name, Problem, Table } from "./parts.jsx";
 
 const KINDS = [
   ["changes", "Changes"],
+  ["sessions", "Log-ins"],
   ["refused", "Refused calls"],
 ];
 

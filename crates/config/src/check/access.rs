@@ -30,6 +30,24 @@ pub(super) fn destinations(reader: &mut Reader<'_>, draft: &Draft) {
     }
 }
 
+/// Whoever connects from there says who the client is: of many networks, that is whoever likes to be on loopback.
+pub(super) fn proxies(reader: &mut Reader<'_>, draft: &Draft) {
+    for (index, net) in draft.access.proxy_protocol_from.iter().enumerate() {
+        let narrowest = if matches!(net, IpNet::V4(_)) { 8 } else { 16 };
+        let severity = match net.prefix_len() {
+            0 => Error,
+            length if length < narrowest => Warning,
+            _ => continue,
+        };
+        reader.report(
+            severity,
+            &format!("access.proxy_protocol_from[{index}]"),
+            format!("`{net}` lets strangers claim to be any client, this machine included: an open proxy"),
+            "name the proxies before this relay, such as 192.0.2.7",
+        );
+    }
+}
+
 /// Open proxies on public addresses are abused within hours, so the relay refuses to be one by accident.
 pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let report =

@@ -53,6 +53,7 @@ pub(super) fn check(
     alerts::alerts(reader, draft);
     alerts::traces(reader, draft);
     access::destinations(reader, draft);
+    access::proxies(reader, draft);
     urls
 }
 

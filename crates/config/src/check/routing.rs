@@ -1,6 +1,6 @@
 //! Upstreams, routes and rules: names that must exist, and entries that never match.
 
-use crate::draft::Draft;
+use crate::draft::{Draft, RuleDraft};
 use crate::problem::similar;
 use crate::reader::Reader;
 use crate::value::url;
@@ -193,9 +193,18 @@ pub(super) fn routes(reader: &mut Reader<'_>, draft: &Draft) {
     }
 }
 
+/// Whether one rule is for all clients that another one names.
+fn is_for_clients_of(before: &RuleDraft, rule: &RuleDraft) -> bool {
+    let within = |net: &IpNet| before.from.iter().any(|wide| wide.contains(net));
+    let named = |peer: &String| before.peers.iter().any(|known| known == "*" || known == peer);
+    rule.from.iter().all(within) && rule.peers.iter().all(named)
+}
+
 pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
     let mut all_taken = false;
     let mut peers_left = false;
+    // rules that allow everything to some clients
+    let mut allow_all: Vec<(usize, &RuleDraft)> = Vec::new();
     for (index, rule) in draft.rules.iter().enumerate() {
         let path = format!("rule[{index}]");
         if !reader.spans.contains_key(&format!("{path}.action")) {
@@ -220,6 +229,18 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
             || rule.to.is_empty() && names("to");
         let everybody = rule.from.is_empty() && rule.peers.is_empty() && !mistyped;
         let clients = !rule.from.is_empty() && matches_everybody(&rule.from);
+        let first =
+            allow_all.iter().find(|(_, before)| everybody || is_for_clients_of(before, rule));
+        if let Some((number, _)) = first.filter(|_| rule.action == "deny" && !mistyped) {
+            reader.warn(
+                &path,
+                format!("this rule does not hold for clients of rule {number}, which allows them everything"),
+                "the first rule that matches decides: move this one up",
+            );
+        }
+        if rule.action == "allow" && matches_all(&rule.to) && !mistyped {
+            allow_all.push((index + 1, rule));
+        }
         peers_left = !everybody;
         all_taken = (everybody || clients) && matches_all(&rule.to) && !mistyped;
         if rule.action == "deny" && !rule.allow_destinations.is_empty() {
@@ -244,6 +265,34 @@ mod tests {
         problems(&format!(
             "[upstream.far]\nurl = \"{url}\"\n{more}\n[[route]]\nthrough = [\"far\"]\n"
         ))
+    }
+
+    #[test]
+    fn a_deny_behind_what_allows_its_clients_everything_is_reported() {
+        let rules = |rules: &[(&str, &str)]| {
+            let rule = |(action, keys): &(&str, &str)| {
+                format!("[[rule]]\naction = \"{action}\"\n{keys}\n")
+            };
+            problems(&rules.iter().map(rule).collect::<String>())
+        };
+        let (lan, mail) = ("from = [\"192.168.0.0/16\"]", "to = [\":25\"]");
+        let part = format!("from = [\"192.168.7.0/24\"]\n{mail}");
+        let peers = |names: &str| format!("peers = [{names}]\n{mail}");
+        let found = "does not hold for clients of rule 1,";
+        for denied in [mail, part.as_str()] {
+            assert!(rules(&[("allow", lan), ("deny", denied)]).contains(found), "{denied}");
+            assert_eq!(rules(&[("deny", denied), ("allow", lan)]), "");
+        }
+        let island = peers("\"island\"");
+        let shown = rules(&[("allow", "peers = [\"*\"]"), ("deny", island.as_str())]);
+        assert!(shown.contains(found), "{shown}");
+        // it holds for others, or for what the first one does not allow
+        let wider = format!("from = [\"192.168.0.0/16\", \"10.0.0.0/8\"]\n{mail}");
+        for denied in [wider.as_str(), island.as_str(), "from = [\"10.0.0.0/8\"]"] {
+            assert_eq!(rules(&[("allow", lan), ("deny", denied)]), "", "{denied}");
+        }
+        let web = format!("{lan}\nto = [\":80\"]");
+        assert_eq!(rules(&[("allow", web.as_str()), ("deny", part.as_str())]), "");
     }
 
     #[test]

@@ -138,3 +138,8 @@ const WHERE_CHANGED: &str = " ON CONFLICT (account, begun, relay) DO UPDATE SET 
 pub(super) fn grant(count: usize) -> String {
     format!("{LEASE}{}{WHERE_CHANGED}", rows_of_four(count))
 }
+
+/// What accounts used in the periods that began at one time. A relay asks this often, and what is over may be years.
+pub(super) const USED_IN: &str = "SELECT traffic.account AS account, traffic.begun AS begun, \
+     CAST(SUM(traffic.down) AS BIGINT) AS down, CAST(SUM(traffic.up) AS BIGINT) AS up \
+     FROM traffic WHERE traffic.begun = $1 GROUP BY traffic.account, traffic.begun";

@@ -1,8 +1,8 @@
 //! What accounts have used of quotas that several relays share.
 
-use ekiden_accounts::{AccountId, AccountSync};
+use ekiden_accounts::{AccountId, AccountSync, StoreError, Total};
 use ekiden_alerts::SharedUse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The longest wait for the database.
@@ -21,10 +21,18 @@ pub(crate) async fn shared_use(sync: &AccountSync) -> Option<Vec<SharedUse>> {
             periods.insert((account.id, begun), SharedUse { account: name, used: 0, quota });
         }
     }
-    let Some(first) = periods.keys().map(|(_, begun)| *begun).min() else {
+    if periods.is_empty() {
         return Some(Vec::new());
+    }
+    // a quota that does not begin anew began in 1970: all since then would be all there is
+    let begun: BTreeSet<i64> = periods.keys().map(|(_, begun)| *begun).collect();
+    let asking = async {
+        let (database, mut used) = (sync.database().await?, Vec::new());
+        for begun in begun {
+            used.extend(database.used_in(begun).await?);
+        }
+        Ok::<Vec<Total>, StoreError>(used)
     };
-    let asking = async { sync.database().await?.usage(first).await };
     let Ok(Ok(used)) = tokio::time::timeout(PATIENCE, asking).await else { return None };
     for usage in used {
         if let Some(period) = periods.get_mut(&(usage.account, usage.begun)) {

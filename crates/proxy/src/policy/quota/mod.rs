@@ -41,7 +41,7 @@ use crate::settings::{Limits, Sharing};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::{Bytes, Span, Time};
-use state::{AccountState, State, config};
+use state::{State, config};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -80,42 +80,42 @@ impl Quotas {
         Arc::new(quotas)
     }
 
-    /// Applies other settings, also to live connections; those of accounts that left end.
+    /// Applies other settings, also to live connections; those of accounts that left end. An account that
+    /// [`Quotas::set`] named stays as it is.
     pub(crate) fn configure(&self, settings: &Sharing) {
-        let gone: Vec<Arc<str>> = self.change(|state, now| {
+        let (gone, twice) = self.change(|state, now| {
             state.unclaimed = settings.unclaimed;
             if state.config != config(settings) {
                 state.config = config(settings);
                 state.quota.set_relay(now, state.config);
             }
             state.claims = Default::default();
+            let mut twice: Vec<Arc<str>> = Vec::new();
             for account in &settings.list {
-                let name = state.set(now, &account.name, account.limits);
-                if let Some(state) = state.accounts.get_mut(&name) {
-                    state.configured = true;
-                }
+                let (name, is_twice) = state.set_by_file(now, &account.name, account.limits);
                 account.addresses.iter().for_each(|net| state.claims.claim(*net, &name));
                 account.peers.iter().for_each(|peer| state.claims.claim_peer(peer, &name));
+                twice.extend(is_twice.then_some(name));
             }
             let named = |name: &str| settings.list.iter().any(|one| one.name == name);
-            let gone = |(name, state): (&Arc<str>, &AccountState)| {
-                (state.configured && !named(name)).then(|| Arc::clone(name))
-            };
-            state.accounts.iter().filter_map(gone).collect()
+            (state.leave_file(now, named), twice)
         });
-        for name in gone {
-            self.remove(&name);
+        gone.iter().for_each(|entry| entry.end());
+        twice.iter().for_each(|name| warn_of_two(name));
+    }
+
+    /// Adds an account of the directory or changes its limits, which count before those of the configuration. An
+    /// existing account keeps its connections and usage.
+    pub fn set(&self, name: &str, limits: Limits) {
+        if self.change(|state, now| state.set_by_directory(now, name, limits)) {
+            warn_of_two(name);
         }
     }
 
-    /// Adds an account or changes its limits. An existing account keeps its connections and usage.
-    pub fn set(&self, name: &str, limits: Limits) {
-        self.change(|state, now| state.set(now, name, limits));
-    }
-
-    /// Removes an account and ends its connections; returns how many there were.
+    /// Removes an account and ends its connections; returns how many there were. Of one that [`Quotas::set`] named, the
+    /// configuration's limits count from now on, if it has any.
     pub fn remove(&self, name: &str) -> usize {
-        let entries = self.change(|state, now| state.remove(now, name));
+        let entries = self.change(|state, now| state.leave_directory(now, name));
         entries.iter().for_each(|entry| entry.end());
         entries.len()
     }
@@ -174,6 +174,10 @@ impl Quotas {
     }
 }
 
+fn warn_of_two(account: &str) {
+    tracing::warn!(%account, "the configuration and the database have this account: the database's limits count");
+}
+
 async fn sleep_until(due: Time) {
     if due == Time::NEVER {
         return std::future::pending().await;
@@ -181,4 +185,51 @@ async fn sleep_until(due: Time) {
     // the timer's range is limited; the loop checks again after a day
     let wait = due.since(clock::now()).min(Span::from_secs(86_400));
     tokio::time::sleep(wait.into()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Account, Allowance, ExceededAction};
+
+    fn quota(bytes: u64) -> Limits {
+        let (bytes, period) = (Bytes::new(bytes), Span::from_secs(3_600));
+        let quota = Allowance { bytes, period, on_exceeded: ExceededAction::Cut };
+        Limits { quota: Some(quota), ..Limits::default() }
+    }
+
+    fn naming_tanaka() -> Sharing {
+        let (name, addresses, peers) = ("tanaka".to_owned(), Vec::new(), Vec::new());
+        let tanaka = Account { name, addresses, peers, limits: Limits::default() };
+        Sharing { list: vec![tanaka], ..Sharing::default() }
+    }
+
+    fn standing(quotas: &Quotas) -> Option<[Option<u64>; 2]> {
+        quotas.account("tanaka").map(|one| [one.quota, one.quota_left])
+    }
+
+    #[test]
+    fn an_account_of_the_directory_keeps_its_limits_over_reloads() {
+        let quotas = Quotas::new(&naming_tanaka());
+        assert_eq!(standing(&quotas), Some([None, None]));
+        quotas.set("tanaka", quota(1_000_000));
+        assert!(quotas.set_until("tanaka", 400_000, Span::from_secs(3_600), false));
+        for sharing in [naming_tanaka(), Sharing::default(), naming_tanaka()] {
+            quotas.configure(&sharing);
+            assert_eq!(standing(&quotas), Some([Some(1_000_000), Some(400_000)]));
+            assert!(quotas.admit_known("tanaka", None).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_account_that_left_the_directory_is_the_configurations_again() {
+        let quotas = Quotas::new(&naming_tanaka());
+        quotas.set("tanaka", quota(1_000_000));
+        quotas.remove("tanaka");
+        assert_eq!(standing(&quotas), Some([None, None]));
+        assert!(quotas.admit_known("tanaka", None).is_ok());
+        quotas.configure(&Sharing::default());
+        assert_eq!(standing(&quotas), None);
+        assert!(quotas.admit_known("tanaka", None).is_err());
+    }
 }

@@ -38,8 +38,10 @@ pub(super) struct AccountState {
     /// `None` once it was removed.
     pub(super) account: Option<Account>,
     pub(super) limits: Limits,
-    /// Whether it comes from the configuration, and leaves with it.
-    pub(super) configured: bool,
+    /// What the configuration says, if it names it: it leaves with that.
+    in_file: Option<Limits>,
+    /// Whether the directory sets its limits, which count before the configuration's.
+    in_directory: bool,
     pub(super) used: Arc<UsageCounters>,
     before: [u64; 2],
     pub(super) last_second: [u64; 2],
@@ -111,7 +113,8 @@ impl State {
         let state = self.accounts.entry(Arc::clone(&name)).or_insert_with(|| AccountState {
             account: None,
             limits,
-            configured: false,
+            in_file: None,
+            in_directory: false,
             used: Arc::default(),
             before: [0; 2],
             last_second: [0; 2],
@@ -130,10 +133,59 @@ impl State {
         name
     }
 
-    pub(super) fn remove(&mut self, now: Time, name: &str) -> Vec<Arc<ConnectionEntry>> {
+    /// The configuration's limits. `true`: the directory's count instead, which is news.
+    pub(super) fn set_by_file(
+        &mut self,
+        now: Time,
+        name: &str,
+        limits: Limits,
+    ) -> (Arc<str>, bool) {
+        let in_directory = self.accounts.get(name).is_some_and(|state| state.in_directory);
+        let name: Arc<str> = match in_directory {
+            true => name.into(),
+            false => self.set(now, name, limits),
+        };
+        let before = self.accounts.get_mut(&name).and_then(|state| state.in_file.replace(limits));
+        (name, in_directory && before.is_none())
+    }
+
+    /// The directory's limits. `true`: the configuration has others, which is news.
+    pub(super) fn set_by_directory(&mut self, now: Time, name: &str, limits: Limits) -> bool {
+        let name = self.set(now, name, limits);
+        let Some(state) = self.accounts.get_mut(&name) else { return false };
+        let before = std::mem::replace(&mut state.in_directory, true);
+        !before && state.in_file.is_some()
+    }
+
+    /// An account leaves. One of the directory that the configuration names, too, begins anew with those limits.
+    pub(super) fn leave_directory(&mut self, now: Time, name: &str) -> Vec<Arc<ConnectionEntry>> {
+        let entries = self.remove(now, name);
+        let Some(state) = self.accounts.get_mut(name) else { return entries };
+        let was_there = std::mem::take(&mut state.in_directory);
+        if let Some(limits) = state.in_file.filter(|_| was_there) {
+            self.set(now, name, limits);
+        }
+        entries
+    }
+
+    /// Accounts that the configuration names no more leave, but for those of the directory.
+    pub(super) fn leave_file(
+        &mut self,
+        now: Time,
+        is_named: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<ConnectionEntry>> {
+        let mut gone = Vec::new();
+        for (name, state) in &mut self.accounts {
+            if !is_named(name) && state.in_file.take().is_some() && !state.in_directory {
+                gone.push(Arc::clone(name));
+            }
+        }
+        gone.iter().flat_map(|name| self.remove(now, name)).collect()
+    }
+
+    fn remove(&mut self, now: Time, name: &str) -> Vec<Arc<ConnectionEntry>> {
         let Some(state) = self.accounts.get_mut(name) else { return Vec::new() };
         let Some(account) = state.account.take() else { return Vec::new() };
-        state.configured = false;
         self.names.remove(&account);
         let of = |(flow, slot): (&Flow, &ConnectionSlot)| {
             (self.quota.whose(*flow) == Some(account)).then_some(slot.entry.as_ref()?.upgrade()?)

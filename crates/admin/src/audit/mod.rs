@@ -1,10 +1,15 @@
-//! Who changed what by the API or by a command, and who was refused: JSON lines in two files of bounded
-//! size, so that refusals cannot push changes out.
+//! Who changed what by the API or by a command, who logged in and out, and who was refused: JSON lines in three files of
+//! bounded size. So neither refusals nor those who may only look can push changes out.
+
+mod refusals;
 
 use ekiden_config::printable;
-use ekiden_linux::host::state_files;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::host::{clock, state_files};
+use ekiden_model::units::Time;
 use ekiden_proxy::LogThrottle;
 use jiff::Timestamp;
+use refusals::Refusals;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -19,6 +24,7 @@ const LARGEST: u64 = 4 << 20;
 /// Files put aside of each kind: 16 MiB with the one that is written.
 const KEPT: u32 = 3;
 const CHANGES: &str = "audit-changes.jsonl";
+const SESSIONS: &str = "audit-sessions.jsonl";
 const REFUSED: &str = "audit-refused.jsonl";
 /// The most bytes that are read from a file's end, and the most lines of them that are returned.
 const READ: u64 = 256 << 10;
@@ -26,11 +32,12 @@ const NEWEST: usize = 500;
 /// Paths are cut here: the sender chooses them.
 const LONGEST: usize = 200;
 
-/// One of the two files.
+/// One of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     Changes,
+    Sessions,
     Refused,
 }
 
@@ -72,7 +79,9 @@ pub(super) struct Call<'a> {
 #[derive(Debug)]
 pub(super) struct Audit {
     changes: Mutex<AuditFile>,
+    sessions: Mutex<AuditFile>,
     refused: Mutex<AuditFile>,
+    refusals: Mutex<Refusals>,
 }
 
 impl Audit {
@@ -81,7 +90,9 @@ impl Audit {
         state_files::make_folder(folder)?;
         Ok(Self {
             changes: Mutex::new(AuditFile::open(folder.join(CHANGES), LARGEST)?),
+            sessions: Mutex::new(AuditFile::open(folder.join(SESSIONS), LARGEST)?),
             refused: Mutex::new(AuditFile::open(folder.join(REFUSED), LARGEST)?),
+            refusals: Mutex::new(Refusals::new(clock::now())),
         })
     }
 
@@ -89,6 +100,7 @@ impl Audit {
     pub(super) fn path(&self, kind: Kind) -> PathBuf {
         let file = match kind {
             Kind::Changes => &self.changes,
+            Kind::Sessions => &self.sessions,
             Kind::Refused => &self.refused,
         };
         file.lock().unwrap_or_else(PoisonError::into_inner).path.clone()
@@ -100,9 +112,42 @@ impl Audit {
         write(&self.changes, call, outcome);
     }
 
-    /// A call that was not let in.
+    /// A call that opened a session of the dashboard or ended one.
+    pub(super) fn session(&self, call: &Call<'_>) {
+        write(&self.sessions, call, "changed");
+    }
+
+    /// A call that was not let in. Of very many, most are counted alone.
     pub(super) fn refused(&self, call: &Call<'_>) {
-        write(&self.refused, call, "refused");
+        self.refused_at(clock::now(), call);
+    }
+
+    fn refused_at(&self, now: Time, call: &Call<'_>) {
+        if locked(&self.refusals).on_refused(now, call.address) {
+            write(&self.refused, call, "refused");
+        }
+    }
+
+    /// Writes down how many refused calls have no line, a minute after the first of them. To be called every second.
+    pub(super) fn count_refused(&self) {
+        self.count_refused_at(clock::now());
+    }
+
+    fn count_refused_at(&self, now: Time) {
+        let Some(more) = locked(&self.refusals).take_left_out(now) else { return };
+        let what = format!("and {more} more");
+        let entry = Entry {
+            time: Timestamp::now().to_string(),
+            address: None,
+            user: None,
+            method: "",
+            path: String::new(),
+            token: None,
+            status: None,
+            outcome: "refused",
+            what: &what,
+        };
+        write_entry(&self.refused, &entry);
     }
 }
 
@@ -186,14 +231,20 @@ fn write(to: &Mutex<AuditFile>, call: &Call<'_>, outcome: &'static str) {
         outcome,
         what,
     };
+    write_entry(to, &entry);
+}
+
+fn write_entry(to: &Mutex<AuditFile>, entry: &Entry<'_>) {
     let mut file = to.lock().unwrap_or_else(PoisonError::into_inner);
     // a stranger may be refused without end; of changes each is on record
     static SAID: LogThrottle = LogThrottle::new();
     if let Err(error) = entry.line().and_then(|line| file.write(&line))
-        && (outcome != "refused" || SAID.is_due())
+        && (entry.outcome != "refused" || SAID.is_due())
     {
         // who cannot write may still have to switch an account off
-        tracing::error!(%error, "the audit log cannot be written; on record here: {method} {}, {status}", entry.path);
+        let Entry { method, path, .. } = entry;
+        let status = entry.status.unwrap_or_default();
+        tracing::error!(%error, "the audit log cannot be written; on record here: {method} {path}, {status}");
     }
 }
 
@@ -237,6 +288,7 @@ impl AuditFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ekiden_model::units::Span;
 
     #[test]
     fn lines_say_who_and_what_and_are_private() {
@@ -252,7 +304,10 @@ mod tests {
             what: "removed \"tanaka\"",
         };
         audit.changed(&call);
+        audit.session(&Call { status: 200, what: "logged in", ..call });
         audit.refused(&Call { token: None, status: 401, what: "no \"token\"\n", ..call });
+        let sessions = fs::read_to_string(audit.path(Kind::Sessions)).unwrap();
+        assert!(sessions.ends_with("\"what\":\"logged in\"}\n"), "{sessions}");
         let path = dir.path().join("audit-changes.jsonl");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let line = fs::read_to_string(path).unwrap();
@@ -262,6 +317,25 @@ mod tests {
         let refused = fs::read_to_string(dir.path().join("audit-refused.jsonl")).unwrap();
         assert_eq!(refused.lines().count(), 1);
         assert!(refused.contains("\"outcome\":\"refused\""), "{refused}");
+    }
+
+    #[test]
+    fn refused_calls_without_end_have_few_lines_and_a_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = Audit::open(dir.path()).unwrap();
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let (method, path, what) = ("GET", "/api/v1/accounts", "wrong token");
+        let call = Call { address, method, path, token: None, user: None, status: 401, what };
+        let now = clock::now();
+        (0..10_000).for_each(|_| audit.refused_at(now, &call));
+        audit.count_refused_at(now);
+        audit.count_refused_at(now + Span::from_secs(60));
+        let lines = newest(&audit.path(Kind::Refused)).unwrap();
+        assert_eq!(lines.len(), 21);
+        assert_eq!(lines[0]["what"], "and 9980 more");
+        // calls that are let in are all on record
+        (0..100).for_each(|_| audit.changed(&call));
+        assert_eq!(newest(&audit.path(Kind::Changes)).unwrap().len(), 100);
     }
 
     #[test]
