@@ -90,8 +90,10 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
         if client.is_relayed(header, to) {
             return true;
         }
-        let may_pass = !from_peer
-            || (client.may_go(now, own, to, &account) && client.flows.on_sent(now, header, to));
+        let may_pass = match from_peer {
+            true => client.may_go(now, own, to, &account) && client.flows.on_sent(now, header, to),
+            false => client.flows.on_answer(now, header, to),
+        };
         if !may_pass {
             return false;
         }
@@ -272,6 +274,27 @@ mod tests {
         assert_eq!(sent(almost, 10_000..10_001), 1, "a known one");
         assert_eq!(sent(almost, 12_999..13_000), 0);
         assert_eq!(sent(now + Span::from_secs(121), 20_000..23_000), flows::MOST - 1);
+    }
+
+    #[tokio::test]
+    async fn answers_reach_the_device_that_asked_and_not_the_next_one_at_its_address() {
+        let config = config();
+        let held = Arc::clone(&config);
+        let mut gate = ClientGate::new(move || Some(Arc::clone(&held)));
+        let (first, next) = (peer(), PeerSettings { key: PublicKey::from([8; 32]), ..peer() });
+        let now = clock::now();
+        let asks = up(Protocol::Udp, "8.8.8.8:53");
+        let (source, destination) = (asks.destination, asks.source);
+        let answer = Header { source, destination, ports: Some((53, 5_000)), ..asks };
+        let fragment = Header { ports: None, ..answer };
+        assert!(!gate.passes(now, &first, false, &answer), "nobody asked");
+        assert!(gate.passes(now, &first, true, &asks));
+        let down = || config.shared.quotas.account("anna").map_or(0, |account| account.bytes_down);
+        for packet in [&answer, &fragment] {
+            assert!(gate.passes(now, &first, false, packet));
+            assert!(!gate.passes(now, &next, false, packet));
+        }
+        assert_eq!(down(), 200);
     }
 
     #[tokio::test]
