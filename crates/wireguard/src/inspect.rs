@@ -11,7 +11,7 @@ const LOOSE_ROUTE: u8 = 131;
 const STRICT_ROUTE: u8 = 137;
 
 /// What follows the IP head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)] // the names say it
 pub enum Protocol {
     Tcp,
@@ -19,6 +19,13 @@ pub enum Protocol {
     Icmp,
     /// Another, by its number.
     Other(u8),
+}
+
+impl Protocol {
+    /// Whether it begins with ports: TCP, UDP, DCCP, SCTP and UDP-Lite.
+    pub const fn has_ports(self) -> bool {
+        matches!(self, Self::Tcp | Self::Udp | Self::Other(33 | 132 | 136))
+    }
 }
 
 /// A packet's heads.
@@ -30,8 +37,10 @@ pub struct Header {
     pub destination: IpAddr,
     /// Its protocol.
     pub protocol: Protocol,
-    /// The ports of TCP and UDP: the sender's and the receiver's. `None`: others, and later fragments.
+    /// The ports, where the protocol has some: the sender's and the receiver's. `None`: others, and later fragments.
     pub ports: Option<(u16, u16)>,
+    /// What tells a query of ICMP and its answer from others. `None`: others, errors, and later fragments.
+    pub query: Option<u16>,
     /// Bytes of the whole packet, which may be fewer than were given.
     pub length: usize,
     /// Bytes behind the fixed heads of IP (20 or 40 bytes) and UDP: options and extension heads count.
@@ -134,22 +143,31 @@ fn header(
         1 | 58 => Protocol::Icmp,
         other => Protocol::Other(other),
     };
-    // the least that TCP and UDP begin with
+    // the least that those with ports begin with
     let own = match protocol {
         Protocol::Tcp if is_first => 20,
-        Protocol::Udp if is_first => 8,
+        _ if is_first && protocol.has_ports() => 8,
         _ => 0,
     };
     if rest.len() < own {
         return None;
     }
     let ports = if own > 0 { number(rest, 0).zip(number(rest, 2)) } else { None };
+    let icmp = is_first && protocol == Protocol::Icmp;
+    let query = if icmp { query(rest, source.is_ipv4()) } else { None };
     let length = packet.len();
     // a client chooses what is in options and extension heads, and could send anything in them
     let fixed = if source.is_ipv4() { 20 } else { 40 };
     let udp = if protocol == Protocol::Udp { own } else { 0 };
     let payload = length.saturating_sub(fixed + udp);
-    Some(Header { source, destination, protocol, ports, length, payload })
+    Some(Header { source, destination, protocol, ports, query, length, payload })
+}
+
+/// The identifier of a query by ICMP, or of its answer (RFC 792, RFC 4443 §4).
+fn query(rest: &[u8], is_v4: bool) -> Option<u16> {
+    let kind = *rest.first()?;
+    let is_query = if is_v4 { matches!(kind, 0 | 8 | 13..=18) } else { kind >= 128 };
+    if is_query { number(rest, 4) } else { None }
 }
 
 #[cfg(test)]
@@ -171,6 +189,7 @@ mod tests {
                 destination: to,
                 protocol: Protocol::Udp,
                 ports: Some((5_000, 53)),
+                query: None,
                 length,
                 payload: 8,
             };
@@ -179,6 +198,28 @@ mod tests {
             let packet = tcp((from, 5_000), (to, 443), 7, b"hello");
             let header = inspect(&packet).unwrap();
             assert_eq!((header.protocol, header.ports), (Protocol::Tcp, Some((5_000, 443))));
+        }
+    }
+
+    #[test]
+    fn all_that_the_kernel_tells_flows_by_is_read() {
+        for (from, to, protocol, asks, error) in
+            [("10.77.0.2", "192.0.2.1", 1, 8, 3), ("fd77::2", "2001:db8::1", 58, 128, 3)]
+        {
+            let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+            let mut packet = udp((from, 0), (to, 0), b"ping");
+            let (at, start) = if from.is_ipv4() { (9, 20) } else { (6, 40) };
+            packet[at] = protocol;
+            packet[start] = asks;
+            packet[start + 4..start + 6].copy_from_slice(&[0x12, 0x34]);
+            let header = inspect(&packet).unwrap();
+            assert_eq!((header.protocol, header.ports), (Protocol::Icmp, None));
+            assert_eq!(header.query, Some(0x1234));
+            packet[start] = error;
+            assert_eq!(inspect(&packet).unwrap().query, None);
+            // SCTP, which the kernel tells by ports as it does UDP
+            packet[at] = 132;
+            assert_eq!(inspect(&packet).unwrap().ports, Some((0x0300, 0)));
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("rules_that_were_lost_are_set_again", rules_that_were_lost_are_set_again),
     ("routes_that_were_removed_are_added_again", routes_that_were_removed_are_added_again),
     ("rules_that_could_not_be_set_are_tried_again", rules_that_could_not_be_set_are_tried_again),
+    ("a_second_daemon_leaves_the_first_one_s_rules", a_second_daemon_leaves_the_first_one_s_rules),
     ("says_what_is_missing", says_what_is_missing),
 ];
 
@@ -141,6 +142,22 @@ fn rules_that_could_not_be_set_are_tried_again(network: &Network) {
     wait_for("the rules", || daemon.status()["gateway"]["in_effect"] == true);
     assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
     assert_eq!(daemon.log().matches("others use the mark").count(), 1, "{}", daemon.log());
+}
+
+fn a_second_daemon_leaves_the_first_one_s_rules(network: &Network) {
+    let first = network.serve(DEVICES, "");
+    let second = network.serve(DEVICES, "");
+    let seen = &second.status()["gateway"];
+    assert_eq!(seen["in_effect"], false, "{seen}");
+    assert!(seen["error"].as_str().unwrap().contains("no other Ekiden"), "{seen}");
+    assert_eq!(network.left(), (2, 2, true));
+    assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    second.stop();
+    assert_eq!(network.left(), (2, 2, true));
+    let seen = &first.status()["gateway"];
+    assert!(seen["in_effect"] == true && seen["restored"] == 0 && seen["diverted"] == 1, "{seen}");
+    first.stop();
+    assert_eq!(network.left(), (0, 0, false));
 }
 
 fn says_what_is_missing(network: &Network) {

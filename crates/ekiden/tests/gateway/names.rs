@@ -1,12 +1,12 @@
 //! Clients that ask the gateway for names: who is answered, and what their connections are called afterwards.
 
 use crate::Test;
-use crate::network::{CLIENT, GREETER, Network, PATIENCE_OF_SILENCE, config};
+use crate::network::{CLIENT, ECHO, GREETER, Network, PATIENCE_OF_SILENCE, config, exchange};
 use crate::relayed::access_log;
 use ekiden_linux::namespaces::netns::Netns;
 use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{PATIENCE, wait_for};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -15,6 +15,7 @@ use std::time::Duration;
 pub(crate) const TESTS: &[Test] = &[
     ("answers_the_lans_questions_and_nobody_elses", answers_the_lans_questions_and_nobody_elses),
     ("answers_name_connections_that_say_none", answers_name_connections_that_say_none),
+    ("names_are_answered_until_a_stop_is_over", names_are_answered_until_a_stop_is_over),
 ];
 
 const DEVICES: &str = "devices = [\"eth1\"]";
@@ -132,4 +133,22 @@ fn answers_name_connections_that_say_none(network: &Network) {
     // the client's own word counts before the answer
     let page = network.page(&["--resolve", "example.org:80:9.9.9.2", "http://example.org/"]);
     assert_eq!(page, "9.9.9.1 http example.org");
+}
+
+fn names_are_answered_until_a_stop_is_over(network: &Network) {
+    let _server = server(network);
+    let mut daemon = network.serve(DEVICES, DNS);
+    let mut live = network.dial(ECHO);
+    live.write_all(b"live").unwrap();
+    live.read_exact(&mut [0; 4]).unwrap();
+    let port = daemon.address;
+    daemon.signal(rustix::process::Signal::TERM);
+    wait_for("the closed port", || {
+        network.gateway.run(|| TcpStream::connect(port)).unwrap().is_err()
+    });
+    let ends = (CLIENT, "192.168.77.1");
+    let answered = ask(&network.lan, ends, &question(1, "a.example"), PATIENCE).unwrap();
+    assert!(answered.ends_with(&[9, 9, 9, 2]), "{answered:?}");
+    assert_eq!(exchange(live, &[b"peace"]).unwrap(), b"peace");
+    assert_eq!(daemon.code(), Some(0), "{}", daemon.log());
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 pub(crate) const TESTS: &[Test] = &[
     ("a_telephone_comes_home_by_wireguard", a_telephone_comes_home_by_wireguard),
     ("limits_hold_for_all_that_a_telephone_sends", limits_hold_for_all_that_a_telephone_sends),
+    ("the_relay_s_machine_calls_no_device", the_relay_s_machine_calls_no_device),
     ("a_telephone_s_door_leaves_nothing", a_telephone_s_door_leaves_nothing),
     ("a_device_that_goes_away_is_made_anew", a_device_that_goes_away_is_made_anew),
     ("a_door_without_its_own_rules_stays_closed", a_door_without_its_own_rules_stays_closed),
@@ -204,6 +205,37 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
     assert!(exchange(100).is_none());
     wait_for("the connection's end", || daemon.status()["gateway"]["live"] == 0);
     drop(live);
+}
+
+fn the_relay_s_machine_calls_no_device(network: &Network) {
+    let Some(program) = program() else { return };
+    let servers = answer_datagrams(network);
+    let daemon = serve(network);
+    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
+    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
+    let phone = Phone::new(network, &program, &text);
+    let own = phone.own();
+    let asks = || phone.ask(&own[0], servers[0], b"whence?", PATIENCE_OF_SILENCE);
+    wait_for("the session", || asks().is_some());
+    let sent = || {
+        let door = door(&daemon);
+        (used(&daemon, "anna"), door["peers"][0]["sent"].clone(), door["refused"].clone())
+    };
+    let before = sent();
+    for (here, own) in [("0.0.0.0", &own[0]), ("::", &own[1])] {
+        let to = SocketAddr::new(own.parse().unwrap(), 4_000);
+        let send = || UdpSocket::bind((here, 0))?.send_to(b"junk", to);
+        let error = network.gateway.run(send).unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{own}: {error}");
+        let dial = || TcpStream::connect_timeout(&to, PATIENCE_OF_SILENCE);
+        assert!(network.gateway.run(dial).unwrap().is_err(), "{own}");
+    }
+    assert_eq!(sent(), before, "nothing came to the door");
+    // what this machine answers does
+    assert_eq!(phone.page(network, &["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    let names = SocketAddr::new([10, 77, 0, 1].into(), 53);
+    assert!(phone.ask(&own[0], names, &question(7, "a.example"), PATIENCE).is_some());
+    network.shell(&phone.netns, "ping -q -c 3 -i 0.2 10.77.0.1").unwrap();
 }
 
 fn a_telephone_s_door_leaves_nothing(network: &Network) {

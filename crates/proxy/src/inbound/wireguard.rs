@@ -3,6 +3,8 @@
 //! TCP that the relay carries is judged and counted there. All else passes the kernel alone, so it is judged and counted
 //! here: each packet once, by what it carries behind the fixed heads of IP and UDP.
 
+mod flows;
+
 use crate::destination::Destination;
 use crate::inbound::udp::forward::admit;
 use crate::policy::accounts::KnownAccount;
@@ -12,6 +14,7 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Span, Time};
 use ekiden_wireguard::{Gate, Header, PeerSettings, Protocol, PublicKey};
+use flows::Flows;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -38,6 +41,7 @@ struct Client {
     account: Option<Arc<KnownAccount>>,
     share: Option<Arc<AccountConnection>>,
     used: Time,
+    flows: Flows,
     /// Whether it may go to an address and a port.
     verdicts: HashMap<SocketAddr, bool>,
 }
@@ -52,7 +56,10 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
         if self.clients.get(&peer.key).is_none_or(|client| now >= client.until) {
             let config = (self.config)()?;
             let account = admit(&config, SocketAddr::new(peer.v4.into(), 0)).ok().flatten();
-            let known = self.clients.remove(&peer.key);
+            let mut known = self.clients.remove(&peer.key);
+            // the device's, whatever became of its account
+            let flows = known.as_mut().map(|client| std::mem::take(&mut client.flows));
+            let flows = flows.unwrap_or_default();
             let is_same = |client: &Client| {
                 let name = |one: &Option<Arc<KnownAccount>>| one.as_ref().map(|one| one.id);
                 name(&client.account) == name(&account)
@@ -64,7 +71,8 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
             // one that has ended may begin anew with the next period
             let share = share.filter(|share| share.ended().is_none() && now < used + IDLE);
             let (until, verdicts) = (now + HOLDS, HashMap::new());
-            self.clients.insert(peer.key, Client { until, config, account, share, used, verdicts });
+            let client = Client { until, config, account, share, used, flows, verdicts };
+            self.clients.insert(peer.key, client);
         }
         self.clients.get_mut(&peer.key)
     }
@@ -82,7 +90,11 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
         if client.is_relayed(header, to) {
             return true;
         }
-        if from_peer && !client.may_go(now, own, to, &account) {
+        let may_pass = match from_peer {
+            true => client.may_go(now, own, to, &account) && client.flows.on_sent(now, header, to),
+            false => client.flows.on_answer(now, header, to),
+        };
+        if !may_pass {
             return false;
         }
         client.used = now;
@@ -93,7 +105,12 @@ impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
     fn on_tick(&mut self, now: Time) {
         if now >= self.swept + HOLDS {
             self.swept = now;
-            self.clients.retain(|_, client| now < client.used + IDLE);
+            self.clients.retain(|_, client| {
+                if now >= client.used + IDLE {
+                    client.share = None;
+                }
+                now < client.used + flows::IDLE
+            });
         }
     }
 }
@@ -153,6 +170,7 @@ mod tests {
     use crate::runtime::shared::Shared;
     use crate::settings::{Account, Limits, Settings};
     use ekiden_linux::host::clock;
+    use std::ops::Range;
 
     /// The configuration of a relay at 192.168.1.1 that answers questions for names, where the account may have one
     /// connection.
@@ -192,6 +210,7 @@ mod tests {
             destination: to.ip(),
             protocol,
             ports: Some((5_000, to.port())),
+            query: None,
             length: 120,
             payload: 100,
         }
@@ -209,6 +228,46 @@ mod tests {
         assert!(!is_free(), "it may have one connection");
         gate.on_tick(now + IDLE);
         assert!(is_free());
+    }
+
+    #[tokio::test]
+    async fn a_device_has_so_many_flows_at_a_time_and_no_more() {
+        let config = config();
+        let mut gate = ClientGate::new(move || Some(Arc::clone(&config)));
+        let now = clock::now() + IDLE;
+        let mut sent = |now: Time, ports: Range<u16>| {
+            let passes = |port: &u16| {
+                let to = format!("8.8.8.8:{port}");
+                gate.passes(now, &peer(), true, &up(Protocol::Udp, &to))
+            };
+            ports.filter(passes).count()
+        };
+        assert_eq!(sent(now, 10_000..13_000), flows::MOST);
+        let almost = now + Span::from_secs(119);
+        assert_eq!(sent(almost, 10_000..10_001), 1, "a known one");
+        assert_eq!(sent(almost, 12_999..13_000), 0);
+        assert_eq!(sent(now + Span::from_secs(121), 20_000..23_000), flows::MOST - 1);
+    }
+
+    #[tokio::test]
+    async fn answers_reach_the_device_that_asked_and_not_the_next_one_at_its_address() {
+        let config = config();
+        let held = Arc::clone(&config);
+        let mut gate = ClientGate::new(move || Some(Arc::clone(&held)));
+        let (first, next) = (peer(), PeerSettings { key: PublicKey::from([8; 32]), ..peer() });
+        let now = clock::now();
+        let asks = up(Protocol::Udp, "8.8.8.8:53");
+        let (source, destination) = (asks.destination, asks.source);
+        let answer = Header { source, destination, ports: Some((53, 5_000)), ..asks };
+        let fragment = Header { ports: None, ..answer };
+        assert!(!gate.passes(now, &first, false, &answer), "nobody asked");
+        assert!(gate.passes(now, &first, true, &asks));
+        let down = || config.shared.quotas.account("anna").map_or(0, |account| account.bytes_down);
+        for packet in [&answer, &fragment] {
+            assert!(gate.passes(now, &first, false, packet));
+            assert!(!gate.passes(now, &next, false, packet));
+        }
+        assert_eq!(down(), 200);
     }
 
     #[tokio::test]

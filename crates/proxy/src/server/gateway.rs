@@ -277,13 +277,15 @@ impl Inner {
     }
 
     pub(super) fn gateway_status(&self) -> Option<GatewayStatus> {
-        let door = locked(&self.gateway);
-        if !door.settings.is_on() && door.held.is_none() {
+        let is_there = |door: &GatewayDoor| door.settings.is_on() || door.held.is_some();
+        if !is_there(&locked(&self.gateway)) {
             return None;
         }
         let counts = &self.shared.gateway;
+        // the kernel may take its time
         let there = Netlink::here().ok().and_then(|netlink| netlink.devices().ok());
         let there = there.unwrap_or_default();
+        let door = locked(&self.gateway);
         let device = |name: &String| GatewayDevice {
             present: there.iter().any(|(known, _)| known == name),
             name: name.clone(),

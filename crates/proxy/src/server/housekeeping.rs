@@ -10,6 +10,7 @@ use ekiden_linux::host::{clock, memory};
 use ekiden_model::resources::heap_trim::Reclaim;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// Between two checks of accounts: a refused account's connections end within a second of a change.
@@ -29,6 +30,7 @@ const MEMORY_LOOKS: u32 = 10;
 pub(super) async fn housekeeping(inner: Arc<Inner>) {
     let registry = &inner.registry;
     let (mut reclaim, mut ticks) = (Reclaim::default(), 0);
+    let mut tending: Option<JoinHandle<()>> = None;
     let mut second = every(Duration::from_secs(1));
     loop {
         second.tick().await;
@@ -36,9 +38,14 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
         let config = inner.config();
         config.certificate.iter().for_each(Certificate::refresh);
         config.check_legs();
+        let has_door = config.settings.wireguard.is_on();
         drop(config);
         inner.check_gateway();
-        inner.tend_wireguard();
+        // the kernel may take its time, and the rest goes on
+        if has_door && tending.as_ref().is_none_or(JoinHandle::is_finished) {
+            let inner = Arc::clone(&inner);
+            tending = Some(tokio::task::spawn_blocking(move || inner.tend_wireguard()));
+        }
         inner.tend_names();
         let look = ticks == 0;
         ticks = (ticks + 1) % MEMORY_LOOKS;

@@ -124,7 +124,6 @@ impl Inner {
 
     pub(super) fn stop_listening(&self) {
         self.stop_forwarding();
-        self.stop_answering_names();
         let listeners = std::mem::take(&mut *locked(&self.listeners));
         listeners.into_values().for_each(|(_, task)| task.abort());
     }

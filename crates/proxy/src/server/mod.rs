@@ -200,6 +200,7 @@ impl Drop for Server {
         self.inner.close_wireguard();
         self.inner.close_gateway();
         self.inner.stop_listening();
+        self.inner.stop_answering_names();
         self.inner.shared.resources.stop();
         self.background_tasks.iter().for_each(JoinHandle::abort);
     }

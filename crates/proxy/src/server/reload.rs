@@ -82,6 +82,8 @@ impl Server {
             Ok(()) => 0,
             Err(_) => inner.registry.cut_all() as u64,
         };
+        // connections pass by meanwhile, and their clients ask for names
+        inner.stop_answering_names();
         if let Some(cache) = &inner.shared.cache {
             cache.close().await;
         }

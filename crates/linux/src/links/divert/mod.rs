@@ -66,7 +66,9 @@ pub enum DivertError {
 fn hint(error: &NftError) -> &'static str {
     let NftError::Refused(why) = error else { return "" };
     match () {
-        () if why.contains("not permitted") => "; it takes CAP_NET_ADMIN",
+        () if why.contains("not permitted") => {
+            "; it takes CAP_NET_ADMIN, and no other Ekiden may divert in this network namespace"
+        }
         () if why.contains("No such file or directory") => {
             "; the kernel lacks a module (nft_tproxy, nft_socket, nft_fib_inet, nft_reject_inet, nft_redir)"
         }
@@ -94,14 +96,19 @@ impl Divert {
         if before != Some(plan.mark) {
             self.check(plan)?;
         }
+        let table = format!("table inet {TABLE}");
+        let claim = format!("add {table} {{ flags owner; }}");
+        if before.is_none() {
+            // another program of this kind may have it, and its rules and routes look as these do
+            self.nft.run(&claim)?;
+        }
         let routed = plan.families().try_for_each(|ipv6| {
             self.netlink.add_local_route(ipv6, plan.mark)?;
             self.netlink.add_rule(&rule(ipv6, plan.mark))
         });
         let set = routed.map_err(DivertError::from).and_then(|()| {
             // an owner's table cannot be changed piece by piece without knowing all of it
-            let table = format!("table inet {TABLE}");
-            let again = format!("add {table} {{ flags owner; }}\ndelete {table}\n{}", plan.nft());
+            let again = format!("{claim}\ndelete {table}\n{}", plan.nft());
             Ok(self.nft.run(&again)?)
         });
         match (set, before) {
@@ -117,6 +124,10 @@ impl Divert {
             (Err(error), before) => {
                 if before != Some(plan.mark) {
                     self.unroute(plan.mark);
+                }
+                if before.is_none() {
+                    // an empty one would keep others from theirs
+                    let _ = self.nft.run(&format!("delete {table}"));
                 }
                 Err(error)
             }

@@ -1,7 +1,7 @@
 //! The rules for a device whose clients are far away: a tunnel of the WireGuard door.
 //!
 //! What is diverted from it arrives at the relay as from any device. The kernel forwards the rest, and these rules see to
-//! it that nothing else comes in, that nobody else uses the clients' addresses, and that answers find back.
+//! it that nothing else comes in, that nobody else uses the clients' addresses or calls them, and that answers find back.
 
 use super::rules::{DivertPlan, Prefix, bypassed};
 use std::fmt::Write as _;
@@ -62,7 +62,16 @@ impl TunnelRules {
              \t\ttype filter hook forward priority filter - 5; policy accept\n\
              \t\tiifname \"{device}\" oifname \"{device}\" reject with icmpx admin-prohibited\n\
              \t\toifname \"{device}\" ct state != {{ established, related }} drop\n\
-             \t\tiifname \"{device}\" meta l4proto tcp jump unrelayed\n\t}}\n\
+             \t\tiifname \"{device}\" meta l4proto tcp jump unrelayed\n\t}}\n"
+        );
+        // nor are they for this machine's programs, which only answer. A connection that was silent for long is not tracked
+        // any more, so of TCP its beginning counts
+        let _ = write!(
+            text,
+            "\tchain departing {{\n\
+             \t\ttype filter hook output priority filter - 5; policy accept\n\
+             \t\toifname \"{device}\" tcp flags & (fin | syn | rst | ack) == syn drop\n\
+             \t\toifname \"{device}\" meta l4proto != tcp ct state != {{ established, related }} drop\n\t}}\n\
              \tchain unrelayed {{\n"
         );
         bypassed(&plan.bypass, "\t\t", text);

@@ -1,5 +1,8 @@
 //! The WireGuard door over reloads: its device, its peers, and this relay's answers to their questions for names. What
 //! cannot be opened is an error in the log and in the status, and everything else is served.
+//!
+//! The kernel may take seconds to open a device, or to say how it is. So two locks, as the gateway has: [`WireguardDoor`]
+//! is held for moments, and `work` while the kernel is spoken to. That one is taken first.
 
 use super::diversion::serves_tunnel;
 use super::dns::NamePorts;
@@ -16,7 +19,7 @@ use ekiden_model::units::Time;
 use ekiden_wireguard::{Door, Engine, PeerSettings, PeerSnapshot, server_key};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Between two attempts to open a door that failed.
 const RETRY_SECONDS: u32 = 10;
@@ -30,6 +33,8 @@ pub(super) struct WireguardDoor {
     error: Option<String>,
     /// Seconds since it failed.
     failed: u32,
+    /// Held while the door is opened, closed or looked at.
+    work: Arc<Mutex<()>>,
 }
 
 /// What is opened, without what clients are told.
@@ -37,18 +42,16 @@ fn opened(settings: &Wireguard) -> Wireguard {
     Wireguard { endpoint: None, dns: Vec::new(), ..settings.clone() }
 }
 
-/// Why nothing passes the door.
-fn broken(door: &Door, settings: &Wireguard) -> Option<String> {
-    let name = &settings.device;
+/// Why nothing passes the device of this name, as far as the kernel says.
+fn broken(name: &str) -> Option<String> {
     // where it cannot be asked, the door's own thread knows
-    let device = match Netlink::here().map(|netlink| netlink.is_up(name)) {
+    match Netlink::here().map(|netlink| netlink.is_up(name)) {
         Ok(Ok(false)) => Some(format!("the device \"{name}\" was set down")),
         Ok(Err(failure)) if failure.errno() == libc::ENODEV => {
             Some(format!("the device \"{name}\" is gone"))
         }
         Ok(_) | Err(_) => None,
-    };
-    device.or_else(|| door.ended())
+    }
 }
 
 /// Nothing: this build has the door.
@@ -60,16 +63,25 @@ pub(super) const fn check_wireguard(_: &Settings) -> Result<(), StartError> {
 impl Inner {
     /// Opens the door that the settings ask for, or closes it.
     pub(super) fn open_wireguard(self: &Arc<Self>, settings: &Settings) {
-        let door = &mut *locked(&self.wireguard);
-        let stays = door.door.is_some() && opened(&door.settings) == opened(&settings.wireguard);
-        door.settings = settings.wireguard.clone();
-        if !stays {
-            door.door = None;
-            door.error = None;
-            if settings.wireguard.is_on() {
-                self.start_wireguard(door);
+        let work = Arc::clone(&locked(&self.wireguard).work);
+        let _work = locked(&work);
+        let (stays, before) = {
+            let door = &mut *locked(&self.wireguard);
+            let stays =
+                door.door.is_some() && opened(&door.settings) == opened(&settings.wireguard);
+            door.settings = settings.wireguard.clone();
+            let before = if stays { None } else { door.door.take() };
+            if !stays {
+                door.error = None;
             }
-        } else if let Some(running) = &door.door {
+            (stays, before)
+        };
+        drop(before);
+        if !stays && settings.wireguard.is_on() {
+            self.start_wireguard(&settings.wireguard);
+        }
+        let door = &mut *locked(&self.wireguard);
+        if let Some(running) = door.door.as_ref().filter(|_| stays) {
             self.tell_peers(running, &door.settings);
         }
         door.names.on_reload();
@@ -81,27 +93,32 @@ impl Inner {
 
     /// Ends the door where the settings ask for another, before the rules change, which then are for that one.
     pub(super) fn end_other_wireguard(&self, settings: &Settings) {
-        let door = &mut *locked(&self.wireguard);
-        if opened(&door.settings) != opened(&settings.wireguard) {
-            door.door = None;
-        }
+        let work = Arc::clone(&locked(&self.wireguard).work);
+        let _work = locked(&work);
+        let before = {
+            let door = &mut *locked(&self.wireguard);
+            let is_other = opened(&door.settings) != opened(&settings.wireguard);
+            if is_other { door.door.take() } else { None }
+        };
+        drop(before);
     }
 
-    fn start_wireguard(self: &Arc<Self>, door: &mut WireguardDoor) {
-        match self.start(&door.settings) {
+    fn start_wireguard(self: &Arc<Self>, settings: &Wireguard) {
+        let started = self.start(settings).map_err(|error| error.to_string());
+        let door = &mut *locked(&self.wireguard);
+        match started {
             Ok(started) => {
                 let listen: Vec<String> =
                     started.listen().iter().map(ToString::to_string).collect();
-                let (key, device) = (started.engine().public(), &door.settings.device);
+                let (key, device) = (started.engine().public(), &settings.device);
                 tracing::info!(
                     "wireguard: listens on {}, device {device}, public key {key}",
                     listen.join(", ")
                 );
-                self.tell_peers(&started, &door.settings);
+                self.tell_peers(&started, settings);
                 (door.door, door.error, door.failed) = (Some(started), None, 0);
             }
             Err(error) => {
-                let error = error.to_string();
                 if door.error.as_ref() != Some(&error) {
                     tracing::error!(
                         "wireguard: {error}; nobody comes in by it (`ekiden doctor` says more)"
@@ -162,25 +179,36 @@ impl Inner {
 
     /// Every second: peers come and go with their accounts, and a door that failed is tried again.
     pub(super) fn tend_wireguard(self: &Arc<Self>) {
-        let door = &mut *locked(&self.wireguard);
-        if let Some(why) = door.door.as_ref().and_then(|running| broken(running, &door.settings)) {
-            tracing::error!("wireguard: {why}; the door is opened anew in {RETRY_SECONDS} s");
-            door.names.close();
-            (door.door, door.error, door.failed) = (None, Some(why), 0);
+        let work = Arc::clone(&locked(&self.wireguard).work);
+        let _work = locked(&work);
+        let running = {
+            let door = locked(&self.wireguard);
+            door.door.as_ref().map(|_| door.settings.device.clone())
+        };
+        let gone = running.and_then(|device| broken(&device));
+        let (ended, again) = {
+            let door = &mut *locked(&self.wireguard);
+            let why = gone.or_else(|| door.door.as_ref().and_then(Door::ended));
+            let ended = why.and_then(|why| {
+                tracing::error!("wireguard: {why}; the door is opened anew in {RETRY_SECONDS} s");
+                door.names.close();
+                (door.error, door.failed) = (Some(why), 0);
+                door.door.take()
+            });
+            let has_failed = door.door.is_none() && door.error.is_some();
+            door.failed += u32::from(has_failed);
+            let is_due = has_failed && door.failed.is_multiple_of(RETRY_SECONDS);
+            (ended, is_due.then(|| door.settings.clone()))
+        };
+        drop(ended);
+        if let Some(settings) = again {
+            self.start_wireguard(&settings);
         }
+        let door = &mut *locked(&self.wireguard);
         if let Some(running) = &door.door {
             self.tell_peers(running, &door.settings);
             let settings = Arc::clone(&self.config().settings);
             self.answer_names_within(&settings, door);
-        } else if door.error.is_some() {
-            door.failed += 1;
-            if door.failed.is_multiple_of(RETRY_SECONDS) {
-                self.start_wireguard(door);
-                if door.door.is_some() {
-                    let settings = Arc::clone(&self.config().settings);
-                    self.answer_names_within(&settings, door);
-                }
-            }
         }
     }
 
@@ -219,9 +247,15 @@ impl Inner {
     }
 
     pub(super) fn close_wireguard(&self) {
-        let door = &mut *locked(&self.wireguard);
-        door.names.close();
-        (door.door, door.error) = (None, None);
+        let work = Arc::clone(&locked(&self.wireguard).work);
+        let _work = locked(&work);
+        let before = {
+            let door = &mut *locked(&self.wireguard);
+            door.names.close();
+            door.error = None;
+            door.door.take()
+        };
+        drop(before);
     }
 
     pub(super) fn wireguard_status(&self) -> Option<WireguardStatus> {
@@ -270,5 +304,36 @@ fn peer_status(now: Time, peer: PeerSnapshot) -> WireguardPeerStatus {
         received,
         sent,
         barred: settings.barred,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+    use std::sync::mpsc::channel;
+
+    #[tokio::test]
+    async fn a_kernel_that_takes_its_time_holds_up_neither_housekeeping_nor_the_status() {
+        let any = || vec!["127.0.0.1:0".parse().unwrap()];
+        let mut settings = Settings { listen: any(), ..Settings::default() };
+        // without a folder for its key it is not opened
+        settings.wireguard.listen = any();
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let work = Arc::clone(&locked(&server.inner.wireguard).work);
+        let ((hold, held), (release, released)) = (channel(), channel::<()>());
+        let kernel = std::thread::spawn(move || {
+            let _work = locked(&work);
+            hold.send(()).unwrap();
+            let _ = released.recv();
+        });
+        held.recv().unwrap();
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let error = server.status().wireguard.unwrap().error.unwrap();
+        assert!(error.contains("set `state`"), "{error}");
+        drop(release);
+        kernel.join().unwrap();
     }
 }
