@@ -67,6 +67,11 @@ impl Session {
         self.tls.is_some() || accepts_passwords(&self.config.settings.accounts, self.address.ip())
     }
 
+    /// Whether the client is served within TLS alone: it must log in, and others could read its password.
+    pub(crate) fn needs_tls(&self) -> bool {
+        !self.may_log_in() && self.must_log_in() && !matches!(self.identify(), Ok(Some(_)))
+    }
+
     /// Fails where this connection may not carry passwords, and says so. The failure is for the client.
     pub(crate) fn check_password_path(&self) -> Result<(), Failure> {
         if self.may_log_in() {

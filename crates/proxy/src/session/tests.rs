@@ -14,8 +14,8 @@ use ekiden_model::units::Span;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-struct Fixture {
-    session: Session,
+pub(crate) struct Fixture {
+    pub(crate) session: Session,
     client: TcpStream,
     stop: watch::Sender<bool>,
     registry: Arc<Registry>,
@@ -29,7 +29,7 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A session of a client at `address`.
-async fn fixture(
+pub(crate) async fn fixture(
     address: &str,
     directory: Option<Arc<dyn Directory>>,
     settings: Settings,
