@@ -14,9 +14,9 @@ codes! {
     NOT_FINE = 1, "a check or a measurement failed; for `status` and `top`, no daemon answers";
     // `clap` uses the same code
     USAGE = 2, "the arguments are wrong";
-    UNAVAILABLE = 69, "`EX_UNAVAILABLE`: an address to listen on is in use or does not exist";
+    UNAVAILABLE = 69, "`EX_UNAVAILABLE`: an address to listen on is in use or does not exist, or the accounts' database or the state folder cannot be used";
     SYSTEM = 71, "`EX_OSERR`: the system refused a resource that the daemon needs";
-    CANNOT_CREATE = 73, "`EX_CANTCREAT`: the control socket or a log file cannot be created";
+    CANNOT_CREATE = 73, "`EX_CANTCREAT`: the control socket, a log, a journal, the token or the cache cannot be created";
     CONFIGURATION = 78, "`EX_CONFIG`: the configuration has errors or is not safe";
 }
 

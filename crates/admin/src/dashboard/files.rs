@@ -1,14 +1,15 @@
 //! The page's files, compressed when they were built (`crates/admin/web`), and what a browser may do with them.
 
 use crate::Shared;
-use crate::problem::Problem;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use std::sync::Arc;
+use flate2::read::GzDecoder;
+use std::io::Read as _;
+use std::sync::{Arc, OnceLock};
 
 /// A path, its media type, its bytes, and for how long a browser may keep it: names within the page change with it.
 type File = (&'static str, &'static str, &'static [u8], &'static str);
@@ -59,27 +60,36 @@ pub(super) fn is_file(path: &str) -> bool {
 }
 
 pub(super) fn router() -> Router<Arc<Shared>> {
-    FILES.into_iter().fold(Router::new(), |router, file| {
-        router.route(file.0, get(move |headers: HeaderMap| async move { answer(file, &headers) }))
+    FILES.into_iter().enumerate().fold(Router::new(), |router, (nth, file)| {
+        let answer = move |headers: HeaderMap| async move { answer(nth, file, &headers) };
+        router.route(file.0, get(answer))
     })
 }
 
-fn answer((_, kind, bytes, keep): File, headers: &HeaderMap) -> Response {
+/// A file of [`FILES`] as it was before it was compressed.
+fn unpacked(nth: usize) -> &'static [u8] {
+    // once: everybody on this machine may ask
+    static UNPACKED: [OnceLock<Vec<u8>>; FILES.len()] = [const { OnceLock::new() }; FILES.len()];
+    UNPACKED[nth].get_or_init(|| {
+        let mut whole = Vec::new();
+        // a test unpacks each
+        let _ = GzDecoder::new(FILES[nth].2).read_to_end(&mut whole);
+        whole
+    })
+}
+
+fn answer(nth: usize, (_, kind, bytes, keep): File, headers: &HeaderMap) -> Response {
     let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
     let accepts = |field: &HeaderValue| field.to_str().is_ok_and(|field| field.contains("gzip"));
-    if !accepted.into_iter().any(accepts) {
-        let why = "the page is kept compressed, and this client does not accept gzip";
-        return Problem::new(StatusCode::NOT_ACCEPTABLE, "encoding", why)
-            .hint("Accept-Encoding: gzip, as curl --compressed sends")
-            .into_response();
-    }
     let fields = [
         (header::CONTENT_TYPE, kind),
-        (header::CONTENT_ENCODING, "gzip"),
         (header::VARY, "accept-encoding"),
         (header::CACHE_CONTROL, keep),
     ];
-    (fields, bytes).into_response()
+    match accepted.into_iter().any(accepts) {
+        true => (fields, [(header::CONTENT_ENCODING, "gzip")], bytes).into_response(),
+        false => (fields, unpacked(nth)).into_response(),
+    }
 }
 
 /// Adds to every answer of the port what a browser may do with it. What is no file of the page is not to be stored.

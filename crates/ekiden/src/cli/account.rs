@@ -96,18 +96,23 @@ pub(crate) enum AccountCommand {
 }
 
 const ADD_HELP: &str = "Examples:\n  \
-    echo 'a long password' | ekiden account add tanaka --user anna --password-stdin --quota '20 GB/month'\n  \
-    ekiden account add sato --address 100.64.7.0/24 --down '5 Mbit/s' --up '1 Mbit/s'\n  \
+    echo 'a long password' | ekiden account add tanaka --user anna \\\n    \
+    --password-stdin --quota '20 GB/month'\n  \
+    ekiden account add sato --address 100.64.7.0/24 \\\n    \
+    --down '5 Mbit/s' --up '1 Mbit/s'\n  \
     ekiden account add anna --wireguard --device phone\n  \
-    ekiden account add ship --peer ship --hours 'mon-fri 06:00-22:00' --zone Asia/Tokyo\n\n\
+    ekiden account add ship --peer ship \\\n    \
+    --hours 'mon-fri 06:00-22:00' --zone Asia/Tokyo\n\n\
     Clients are recognized by any of the account's devices: a user and a password, an address, a peer,\n\
     or a key of WireGuard.\n\
     A running daemon with [accounts] enabled = true admits them within a second.";
 const SET_HELP: &str = "Examples:\n  \
     ekiden account set tanaka --disable\n  \
     ekiden account set tanaka --down none --quota '40 GB/month' --reset-day 15\n  \
-    echo 'another password' | ekiden account set tanaka --user anna --password-stdin\n  \
-    ekiden account set tanaka --forget anna --allow '*.school.example' --allow ':443'\n  \
+    echo 'another password' | ekiden account set tanaka \\\n    \
+    --user anna --password-stdin\n  \
+    ekiden account set tanaka --forget anna \\\n    \
+    --allow '*.school.example' --allow ':443'\n  \
     ekiden account set anna --wireguard --device phone\n\n\
     `none` lifts a limit and empties a list. A user that exists gets the new password. A running daemon\n\
     applies the change within a second and ends connections that the account may no longer hold.";

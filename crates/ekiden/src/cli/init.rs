@@ -59,7 +59,8 @@ impl Arrangement {
 
 const HELP: &str = "Examples:\n  \
     ekiden init                # asks\n  \
-    ekiden init shore --address shore.example:4433 --name ship --send '20 Mbit/s' --receive '2 Mbit/s'\n  \
+    ekiden init shore --address shore.example:4433 --name ship \\\n    \
+    --send '20 Mbit/s' --receive '2 Mbit/s'\n  \
     ekiden init far ekiden1-…  # the line that `init shore` printed\n\n\
     It shows what it will do and asks before it writes. Without a terminal it writes only with --yes.\n\
     Running it again changes only what differs.\n\

@@ -12,10 +12,12 @@ use std::str::FromStr;
 
 /// Examples and notes for `--help`.
 pub(crate) const HELP: &str = "Examples:\n  \
-    ekiden link --delay 25ms --rate 10Mbit/s --loss 0.1% -- curl -O http://example.org/file\n  \
+    ekiden link --delay 25ms --rate 10Mbit/s --loss 0.1% -- \\\n    \
+    curl -O http://example.org/file\n  \
     ekiden link --delay 300ms --down rate=4Mbit/s,loss=1% --up rate=800kbit/s   # a shell on a ship\n  \
     ekiden link --delay 25ms --far 'iperf3 -s' -- iperf3 -c far\n  \
-    ekiden link --rate 8Mbit/s --change '10s: rate 1 Mbit/s' --change '20s: rate 8 Mbit/s' --every 30s -- …\n  \
+    ekiden link --rate 8Mbit/s --change '10s: rate 1 Mbit/s' \\\n    \
+    --change '20s: rate 8 Mbit/s' --every 30s -- …\n  \
     ekiden link --topology office.toml --at desk -- ping -c 3 server\n\n\
     The delay is one way: --delay 25ms makes a round trip of 50 ms. \"Up\" is away from the command,\n\
     \"down\" towards it. By default the queue holds what the rate sends in 100 ms.\n\n\

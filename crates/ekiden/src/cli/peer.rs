@@ -31,7 +31,8 @@ pub(crate) enum PeerCommand {
 }
 
 const INVITE_HELP: &str = "Example:\n  \
-    ekiden peer invite --name ship --address relay.example:4433 --send '4 Mbit/s' --receive '800 kbit/s'\n\n\
+    ekiden peer invite --name ship --address relay.example:4433 \\\n    \
+    --send '4 Mbit/s' --receive '800 kbit/s'\n\n\
     An invitation works once, for anyone who has it. A running daemon accepts it within a second. The daemon must\n\
     listen for tunnels: [tunnel] listen = [\"0.0.0.0:4433\"]. `ekiden init shore` does both.";
 const JOIN_HELP: &str = "Example:\n  \

@@ -84,6 +84,16 @@ mod tests {
     }
 
     #[test]
+    fn examples_do_not_break_within_quotes() {
+        let page = super::reference();
+        let is_example = |line: &&str| line.starts_with("  ekiden ") || line.starts_with("  echo ");
+        for line in page.lines().filter(is_example) {
+            let command = line.split(" # ").next().unwrap_or_default();
+            assert!(command.matches('\'').count().is_multiple_of(2), "{line}");
+        }
+    }
+
+    #[test]
     fn the_reference_page_of_exit_codes_is_current() {
         generated("exit-codes.md", &crate::exit::reference());
     }

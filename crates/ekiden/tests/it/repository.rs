@@ -173,6 +173,27 @@ fn pages_of_the_book_are_whole() {
     }
 }
 
+#[test]
+fn configurations_in_the_book_are_usable_as_they_stand() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for (path, text) in files(&["md"]) {
+        // the laboratory's files are of other kinds
+        if !path.starts_with("docs/book/src") || path.starts_with("docs/book/src/lab") {
+            continue;
+        }
+        for block in text.split("\n```toml\n").skip(1) {
+            let block = block.split("\n```").next().unwrap_or_default();
+            let reading = ekiden_config::read(block, &path.display().to_string());
+            seen += 1;
+            if !reading.is_usable() {
+                wrong.push(format!("{block}\n\n{}", ekiden_config::render_all(&reading.problems)));
+            }
+        }
+    }
+    assert!(seen > 15, "only {seen} configurations were found");
+    assert!(wrong.is_empty(), "ekiden refuses:\n{}", wrong.join("\n"));
+}
+
 /// The tests that the page on security names: `crate module::test`, as `cargo test -p` takes them.
 fn named_tests(page: &str) -> Vec<(String, String)> {
     let spans = page.split('`').skip(1).step_by(2);

@@ -42,6 +42,7 @@ fn enforces_the_limits_of_an_account() {
     wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(&used));
     let listed = accounts.account(&["list"], "");
     assert!(listed.contains("cut until 2") && !listed.contains("active"), "{listed}");
+    assert!(listed.contains("USED") && listed.contains("100 kB"), "{listed}");
     // in its own time zone
     assert!(listed.contains("-01 00:00 UTC: quota of 100000 B/month used up"), "{listed}");
     let shown = accounts.account(&["show", "home"], "");

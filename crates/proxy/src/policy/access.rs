@@ -30,6 +30,10 @@ pub enum Denied {
         "{address} is {kind}, which is not reached through this relay; its operator can open it with --allow-destination or a rule"
     )]
     Special { address: IpAddr, kind: Special },
+    #[error(
+        "{address} is {kind}, which is closed to clients that come by a tunnel; the operator of the relay at its end can open it with --allow-destination or a rule"
+    )]
+    SpecialForPeers { address: IpAddr, kind: Special },
 }
 
 impl From<Denied> for Failure {
@@ -157,7 +161,11 @@ impl Decider<'_> {
                 if !within_any(&self.access.allow_destinations, address)
                     && !within_any(opened, address) =>
             {
-                Err(Denied::Special { address, kind })
+                Err(match self.client {
+                    Client::At(_) => Denied::Special { address, kind },
+                    // their own relay shows it, beside this one's name
+                    Client::Peer(_) => Denied::SpecialForPeers { address, kind },
+                })
             }
             _ => Ok(()),
         }
@@ -423,7 +431,8 @@ mod tests {
         assert!(ship.address(&to("example.org:80"), ip("198.51.100.9")).is_err(), "for examples");
         assert!(ship.address(&to("example.org:80"), ip("9.9.9.9")).is_ok());
         for inside in ["10.0.0.1", "192.168.1.1", "127.0.0.1", "::1", "169.254.1.1"] {
-            assert!(ship.address(&to("example.org:80"), ip(inside)).is_err(), "{inside}");
+            let why = ship.address(&to("example.org:80"), ip(inside)).unwrap_err().to_string();
+            assert!(why.contains("of the relay at its end"), "{inside}: {why}");
         }
         let access = by_rules([rule(&["ship"], true, &["10.0.0.0/8"]), rule(&["*"], false, &[])]);
         let ship = access.decider_for_peer("ship");

@@ -92,6 +92,21 @@ impl Certificate {
         self.current.get().is_some()
     }
 
+    /// The name by which clients that know this relay as `host` find it under this certificate: the same where it fits,
+    /// else the certificate's own one. `None`: there is none that others can use.
+    pub(crate) fn name_for(&self, host: &str) -> Option<String> {
+        let current = self.current.get()?;
+        let leaf = current.cert.first()?;
+        if is_for(leaf, host) {
+            return Some(host.to_owned());
+        }
+        let parsed = webpki::EndEntityCert::try_from(leaf).ok()?;
+        let mut names = parsed.valid_dns_names();
+        let name =
+            names.find(|name| !name.starts_with('*') && !name.eq_ignore_ascii_case("localhost"));
+        name.map(str::to_owned)
+    }
+
     /// Reads the files again if they have changed, or could not be read the last time; an error keeps the old
     /// certificate. Call it from time to time.
     pub(crate) fn refresh(&self) {
@@ -151,9 +166,7 @@ impl CertificateFiles {
 
     /// Whether clients that write this name or address accept it.
     pub fn is_for(&self, host: &str) -> bool {
-        let parsed = ParsedCertificate::try_from(&self.leaf);
-        let name = ServerName::try_from(host.trim_matches(['[', ']']));
-        matches!((parsed, name), (Ok(parsed), Ok(name)) if verify_server_name(&parsed, &name).is_ok())
+        is_for(&self.leaf, host)
     }
 
     /// Whether its dates are fine at a time.
@@ -176,6 +189,13 @@ impl CertificateFiles {
             ))
         )
     }
+}
+
+/// Whether clients that write this name or address accept a certificate.
+fn is_for(leaf: &CertificateDer<'_>, host: &str) -> bool {
+    let parsed = ParsedCertificate::try_from(leaf);
+    let name = ServerName::try_from(host.trim_matches(['[', ']']));
+    matches!((parsed, name), (Ok(parsed), Ok(name)) if verify_server_name(&parsed, &name).is_ok())
 }
 
 fn stamps(files: &[PathBuf; 2]) -> [FileStamp; 2] {
@@ -334,6 +354,25 @@ mod tests {
         }
         let why = CertificateFiles::read(&certificate, &certificate).unwrap_err();
         assert!(why.contains("contains no key"), "{why}");
+    }
+
+    #[test]
+    fn another_name_of_the_certificate_stands_in_where_the_one_in_use_does_not_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases: [(&[&str], &str, Option<&str>); 6] = [
+            (&["localhost", "relay.example"], "192.0.2.1", Some("relay.example")),
+            (&["*.a.example", "b.example"], "c.a.example", Some("c.a.example")),
+            (&["*.a.example", "b.example"], "other.example", Some("b.example")),
+            (&["192.0.2.1"], "192.0.2.1", Some("192.0.2.1")),
+            (&["2001:db8::1"], "[2001:db8::1]", Some("[2001:db8::1]")),
+            (&["192.0.2.1", "*.a.example", "localhost"], "192.0.2.2", None),
+        ];
+        for (subjects, host, name) in cases {
+            let made = ekiden_testkit::Certificate::self_signed(folder.path(), "own", subjects);
+            let tls = Tls { certificate: Some(made.certificate), key: Some(made.key) };
+            let certificate = Certificate::open(&tls, &Acme::default(), None).unwrap().unwrap();
+            assert_eq!(certificate.name_for(host).as_deref(), name, "{subjects:?} {host}");
+        }
     }
 
     #[test]

@@ -23,6 +23,11 @@ fn accepts_passwords(accounts: &Accounts, client: IpAddr) -> bool {
     accounts.cleartext || client.to_canonical().is_loopback()
 }
 
+/// A name that anybody may send, for the log.
+fn shown(user: &str) -> String {
+    user.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
 impl Session {
     /// The account that the client's address or tunnel belongs to, if any; fails if it may not be
     /// served now.
@@ -67,6 +72,11 @@ impl Session {
         self.tls.is_some() || accepts_passwords(&self.config.settings.accounts, self.address.ip())
     }
 
+    /// Whether the client is served within TLS alone: it must log in, and others could read its password.
+    pub(crate) fn needs_tls(&self) -> bool {
+        !self.may_log_in() && self.must_log_in() && !matches!(self.identify(), Ok(Some(_)))
+    }
+
     /// Fails where this connection may not carry passwords, and says so. The failure is for the client.
     pub(crate) fn check_password_path(&self) -> Result<(), Failure> {
         if self.may_log_in() {
@@ -101,6 +111,11 @@ impl Session {
             LoginOutcome::Known(account) => Ok(account),
             LoginOutcome::Barred(why) => Err(Failure::new(FailureKind::Denied, why)),
             LoginOutcome::Wrong => {
+                static LOGGED: LogThrottle = LogThrottle::new();
+                if LOGGED.is_due() {
+                    let user = shown(user);
+                    tracing::info!(client = %self.address, %user, "a log-in with a wrong user or password; the status counts all");
+                }
                 Err(Failure::new(FailureKind::LogIn, "user or password is wrong"))
             }
             LoginOutcome::Wait(span) => {
@@ -204,6 +219,13 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_s_name_is_cut_and_escaped_for_the_log() {
+        assert_eq!(shown("anna"), "anna");
+        assert_eq!(shown("a\nb\u{202e}\""), "a\\nb\\u{202e}\\\"");
+        assert_eq!(shown(&"x".repeat(255)).len(), 64);
+    }
 
     #[test]
     fn accepts_cleartext_passwords_within_the_machine_unless_configured() {

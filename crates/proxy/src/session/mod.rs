@@ -5,7 +5,7 @@ mod context;
 mod log_entry;
 mod origin;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use context::{OpenedRoute, within};
 pub(crate) use log_entry::LogEntry;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::destination::Destination;
+use crate::observe::log_throttle::counting::lines_of;
 use crate::observe::registry::{Protocol, Registry};
 use crate::policy::accounts::Directory;
 use crate::policy::accounts::testing::{OneAccount, account};
@@ -14,8 +15,8 @@ use ekiden_model::units::Span;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-struct Fixture {
-    session: Session,
+pub(crate) struct Fixture {
+    pub(crate) session: Session,
     client: TcpStream,
     stop: watch::Sender<bool>,
     registry: Arc<Registry>,
@@ -29,7 +30,7 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A session of a client at `address`.
-async fn fixture(
+pub(crate) async fn fixture(
     address: &str,
     directory: Option<Arc<dyn Directory>>,
     settings: Settings,
@@ -147,6 +148,17 @@ async fn asks_for_a_log_in_only_where_accounts_require_it() {
     assert!(remote.session.must_log_in());
     let known = fixture("192.0.2.1", directory(), Settings::default()).await;
     assert_eq!(known.session.identify().unwrap().unwrap().name, "home");
+}
+
+#[test]
+fn wrong_log_ins_are_a_line_of_the_log_and_not_each() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _within = runtime.enter();
+    let directory = Arc::new(OneAccount { name: "home", at: [192, 0, 2, 1].into() });
+    let made = fixture("127.0.0.1", Some(directory as Arc<dyn Directory>), Settings::default());
+    let session = runtime.block_on(made).session;
+    let guess = || assert!(runtime.block_on(session.log_in("anna", "a guess")).is_err());
+    assert_eq!(lines_of(|| (0..3).for_each(|_| guess())), 1);
 }
 
 #[tokio::test]

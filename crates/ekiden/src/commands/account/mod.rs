@@ -205,9 +205,10 @@ async fn list(json: bool, config: &AccountConfig) -> Done {
     if accounts.is_empty() {
         return Ok(out("no accounts; see `ekiden account add --help`\n"));
     }
-    let head = ["ACCOUNT", "DEVICES", "DOWN", "UP", "QUOTA", "STATE"].map(str::to_owned).to_vec();
+    let head = ["ACCOUNT", "DEVICES", "DOWN", "UP", "QUOTA", "USED", "STATE"];
+    let head = head.map(str::to_owned).to_vec();
     let rows = accounts.iter().map(|account| row(account, used(account, &usage, &spent))).collect();
-    let text = table(head, rows, &[false, true, true, true, true, false], None);
+    let text = table(head, rows, &[false, true, true, true, true, true, false], None);
     Ok(out(text.trim_start_matches('\n')))
 }
 
@@ -257,6 +258,8 @@ fn row(account: &Account, used: u64) -> Vec<String> {
         limit(attributes.down),
         limit(attributes.up),
         attributes.quota.map_or_else(|| "-".to_owned(), |quota| quota.to_string()),
+        // of the quota's period
+        attributes.quota.map_or_else(|| "-".to_owned(), |_| traffic(used)),
         match standing {
             Ok(()) => exceeded(attributes, used).unwrap_or_else(|| "active".to_owned()),
             Err(ekiden_accounts::Barred::Disabled) => "disabled".to_owned(),

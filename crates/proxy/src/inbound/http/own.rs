@@ -22,7 +22,26 @@ pub(super) struct OwnRequest<'a> {
     pub(super) tls: bool,
 }
 
+/// The proxy that devices are told to use.
+pub(super) struct Offered {
+    /// `host:port`.
+    pub(super) proxy: String,
+    pub(super) tls: bool,
+}
+
 impl<'a> OwnRequest<'a> {
+    /// The proxy for devices that come as this client does: where it was reached, or by TLS on the same port where
+    /// nothing else serves them. `None`: nothing does that is known here.
+    pub(super) fn offered(&self, session: &Session) -> Option<Offered> {
+        if !session.needs_tls() {
+            return Some(Offered { proxy: self.proxy.clone(), tls: self.tls });
+        }
+        let certificate = session.config.certificate.as_ref()?;
+        let (host, port) = self.proxy.rsplit_once(':')?;
+        let name = certificate.name_for(host)?;
+        Some(Offered { proxy: format!("{name}:{port}"), tls: true })
+    }
+
     /// The request, if it reads something of the relay itself, or sends a new password or bytes of the speed test.
     pub(super) fn of(session: &Session, request: &'a Request) -> Option<Self> {
         match request.method.as_str() {

@@ -28,6 +28,7 @@ mod refusal;
 mod report;
 mod spent_readers;
 mod state;
+mod used_up;
 
 pub(crate) use connection::AccountConnection;
 pub(crate) use framing::Framing;
@@ -45,6 +46,7 @@ use state::{State, config};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
+use used_up::UsedUp;
 
 /// The account of unclaimed clients; no configured account can have this name.
 const UNCLAIMED: &str = "(unclaimed)";
@@ -56,6 +58,7 @@ pub struct Quotas {
     /// Wakes the background task because a deadline came closer.
     rearm: Notify,
     wanted: AtomicBool,
+    used_up: Mutex<UsedUp>,
 }
 
 /// An account's usage since the start: payload bytes, each once. It never decreases.
@@ -75,6 +78,7 @@ impl Quotas {
             state: Mutex::new(State::new(settings)),
             rearm: Notify::new(),
             wanted: AtomicBool::new(false),
+            used_up: Mutex::default(),
         };
         quotas.configure(settings);
         Arc::new(quotas)
@@ -158,7 +162,11 @@ impl Quotas {
     }
 
     pub(crate) fn on_second(&self) {
-        self.change(State::on_second);
+        let used_up = self.change(|state, now| {
+            state.on_second(now);
+            state.used_up()
+        });
+        self.say_used_up(&used_up);
     }
 
     /// Changes the state, then wakes and ends the connections that the change concerns.

@@ -3,7 +3,7 @@
 use super::speed::SCRIPT;
 use super::words::Words;
 use super::{LOG_IN, Page, Shown};
-use crate::inbound::http::own::PASSWORD;
+use crate::inbound::http::own::{Offered, PASSWORD};
 use crate::observe::status::AccountStatus;
 use crate::policy::accounts::AccountDetails;
 use crate::wire::http::reply::reason;
@@ -191,9 +191,12 @@ impl Page {
     fn set_up(&self, page: &mut String) {
         let w = self.words;
         let _ = write!(page, "<section aria-labelledby=\"s\"><h2 id=\"s\">{}</h2>", w.set_up);
+        let Some(Offered { proxy, tls }) = &self.offered else {
+            let _ = write!(page, "<p class=\"warn\">{}</p></section>", escaped(w.no_proxy));
+            return;
+        };
         if self.script {
-            let link =
-                format!("{}://{}/proxy.pac", if self.tls { "https" } else { "http" }, self.proxy);
+            let link = format!("{}://{proxy}/proxy.pac", if *tls { "https" } else { "http" });
             let link = escaped(&link);
             let _ =
                 write!(page, "<p>{}:<br><a href=\"{link}\"><code>{link}</code></a></p>", w.script);
@@ -213,8 +216,8 @@ impl Page {
             }
             page.push_str("</dl>");
         }
-        let (host, port) = self.proxy.rsplit_once(':').unwrap_or((&self.proxy, ""));
-        let secured = if self.tls { format!(", {}", w.secured) } else { String::new() };
+        let (host, port) = proxy.rsplit_once(':').unwrap_or((proxy, ""));
+        let secured = if *tls { format!(", {}", w.secured) } else { String::new() };
         let _ = write!(
             page,
             "<p>{} <code>{}</code>, {} <code>{}</code>{secured}</p></section>",
@@ -315,7 +318,8 @@ mod tests {
         let words = words::of(["en"].into_iter());
         let (relay, proxy) = ("relay".to_owned(), "192.0.2.1:3128".to_owned());
         let tunnel = Some("<i>ship".to_owned());
-        Page { words, relay, proxy, tls: false, script: true, tunnel, account }
+        let offered = Some(Offered { proxy, tls: false });
+        Page { words, relay, offered, script: true, tunnel, account }
     }
 
     #[test]
@@ -357,7 +361,8 @@ mod tests {
         // "http://", a port and "/proxy.pac" take 22 bytes
         for (length, drawn) in [(84, true), (85, false)] {
             let proxy = format!("{}:3128", "a".repeat(length));
-            let text = Page { proxy, ..page(Shown::NoAccounts) }.body();
+            let offered = Some(Offered { proxy, tls: false });
+            let text = Page { offered, ..page(Shown::NoAccounts) }.body();
             assert_eq!(text.contains("<svg class=\"qr\""), drawn, "{length}: {text}");
         }
     }

@@ -10,7 +10,7 @@ pub(super) mod password;
 pub(super) mod speed;
 mod words;
 
-use super::own::OwnRequest;
+use super::own::{Offered, OwnRequest};
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::Protocol;
@@ -31,9 +31,8 @@ struct Page {
     words: &'static Words,
     /// The relay's name.
     relay: String,
-    /// `host:port` of the proxy.
-    proxy: String,
-    tls: bool,
+    /// The proxy for this client's devices; `None`: none is known that serves them.
+    offered: Option<Offered>,
     /// Whether there is a script for browsers.
     script: bool,
     /// The peer of the tunnel that a speed test measures.
@@ -82,8 +81,7 @@ pub(super) async fn answer(
     let page = Page {
         words: words::of(languages),
         relay: session.config.settings.name.clone(),
-        proxy: own.proxy.clone(),
-        tls: own.tls,
+        offered: own.offered(session),
         script: settings.serve,
         tunnel: speed::tunnel(session),
         account,
@@ -98,7 +96,7 @@ pub(super) async fn answer(
     }
     let mut entry = session.new_entry(Protocol::Http);
     entry.method = Some(request.method.clone());
-    entry.target = Some(format!("http://{}/", page.proxy));
+    entry.target = Some(format!("http://{}/", own.proxy));
     entry.status = Some(status);
     session.log(&entry, "answered by the relay");
     Some(answer.into_bytes())
