@@ -186,10 +186,11 @@ mod tests {
     use super::*;
     use crate::observe::registry::ConnectionEntry;
     use crate::resources::admission::AcceptedClient;
-    use crate::resources::{AdmissionPermit, Deferred, Resources};
+    use crate::resources::{AdmissionPermit, Deferred, Resources, State};
     use crate::settings::Settings;
     use ekiden_linux::host::clock;
     use ekiden_linux::host::sync::locked;
+    use ekiden_linux::host::usage::Usage;
     use ekiden_linux::sockets::apply::Inherited;
     use ekiden_model::resources::buffers::NewConnection;
     use ekiden_model::resources::overload::Resource;
@@ -310,5 +311,31 @@ mod tests {
             state.serve(deferred);
         });
         assert_eq!(waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn clients_that_wait_do_not_keep_themselves_out() {
+        let mut settings = Settings::default();
+        settings.pressure.waiting = 100;
+        let resources = Resources::new(&settings, false).0;
+        let (stream, _other) = pair();
+        let stream = TcpStream::from_std(stream).unwrap();
+        let client = AcceptedClient::new(stream.into(), (SMALL, 1).into(), Inherited::default());
+        let level = |state: &mut State, used| {
+            let usage = state.without_waiting(Usage { used, most: Some(1_000) });
+            state.pressure.on_level(Resource::Descriptors, usage.used, usage.most);
+        };
+        resources.change(|state, deferred| {
+            level(state, 1_000);
+            for _ in 0..100 {
+                state.admission.wait(clock::now(), client.clone());
+            }
+            state.serve(deferred);
+            assert_eq!(state.admission.waiting(), 100, "all are in use");
+            // more than nine tenths with those who wait, and less without them
+            level(state, 905);
+            state.serve(deferred);
+            assert_eq!(state.admission.waiting(), 0);
+        });
     }
 }

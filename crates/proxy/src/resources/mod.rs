@@ -78,6 +78,9 @@ pub(crate) const TICK: Span = Span::from_millis(100);
 /// How often scarce resources are counted, and idle connections evicted for them.
 const COUNTED: Span = Span::from_secs(1);
 
+/// Clients that wait have this part of the descriptors at most, as the daemon sees to.
+const WAITING_AT_MOST: u64 = 8;
+
 #[derive(Debug)]
 pub(crate) struct Resources {
     state: Mutex<State>,
@@ -333,7 +336,8 @@ impl State {
             let (used, most) = usage.map_or((0, None), |usage| (usage.used, usage.most));
             state.pressure.on_level(resource, used, most);
         };
-        report(self, Resource::Descriptors, usage::descriptors());
+        let descriptors = usage::descriptors().map(|usage| self.without_waiting(usage));
+        report(self, Resource::Descriptors, descriptors);
         report(self, Resource::SocketMemory, usage::socket_memory());
         report(self, Resource::OwnMemory, usage::own_memory());
         let used = self.legs.most_towards();
@@ -358,6 +362,16 @@ impl State {
             }
         }
         self.free_socket_memory(now, deferred);
+    }
+
+    /// Descriptors but those of clients that wait, and those set aside for them: a queue must not keep itself out.
+    fn without_waiting(&self, usage: usage::Usage) -> usage::Usage {
+        let (now, most) = (self.admission.waiting() as u64, self.settings.pressure.waiting);
+        let aside = |limit: u64| u64::from(most).min(limit / WAITING_AT_MOST);
+        usage::Usage {
+            used: usage.used.saturating_sub(now),
+            most: usage.most.map(|limit| limit - aside(limit)),
+        }
     }
 
     /// While socket memory stays low, closes connections that stand still, of those who hold the most of it.

@@ -10,7 +10,7 @@ use crate::resources::pool::IdleConnection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::buffers::{DemandOrigin, Enough, Limit, Row, Scheme, Side};
-use ekiden_model::resources::overload::Resource;
+use ekiden_model::resources::overload::{Resource, Shortage};
 use ekiden_model::units::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,6 +23,11 @@ impl Resources {
         pressure.memory_refused = self.memory_refused.load(Relaxed);
         let buffers = if counted { state.buffers_status() } else { state.refusals() };
         (buffers, state.idle_status(), pressure)
+    }
+
+    /// What is shortest of what newcomers need; `None` while there is enough of all.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        locked(&self.state).pressure.shortage()
     }
 
     /// The budget of heads, TLS and HTTP/2.

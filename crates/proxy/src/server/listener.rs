@@ -174,10 +174,14 @@ impl Inner {
     pub(super) fn admit(&self, client: AcceptedClient) {
         match self.shared.resources.admit(&client) {
             Ok(permit) => self.begin(client, permit),
-            Err(NoPlace::Room) if self.no_room.is_due() => tracing::warn!(
-                limit = self.limit,
-                "no room for another connection; new clients wait or are rejected"
-            ),
+            Err(NoPlace::Room) if self.no_room.is_due() => {
+                let short = self.shared.resources.shortage();
+                tracing::warn!(
+                    limit = self.limit,
+                    short = short.map(tracing::field::display),
+                    "no room for another connection; new clients wait or are rejected"
+                );
+            }
             Err(_) => {}
         }
     }

@@ -35,7 +35,8 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Resource {
-    /// File descriptors of this process, against `RLIMIT_NOFILE`.
+    /// File descriptors of this process, against `RLIMIT_NOFILE`; without those of waiting newcomers, and what is set
+    /// aside for them.
     Descriptors,
     /// The kernel's TCP socket memory, pages: "TCP mem" of `/proc/net/sockstat` against the second
     /// number of `net.ipv4.tcp_mem`, from which on it cuts buffers (at the third it drops).
