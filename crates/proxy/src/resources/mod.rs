@@ -62,6 +62,7 @@ use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::RandomState;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -77,9 +78,6 @@ pub(crate) const TICK: Span = Span::from_millis(100);
 
 /// How often scarce resources are counted, and idle connections evicted for them.
 const COUNTED: Span = Span::from_secs(1);
-
-/// Clients that wait have this part of the descriptors at most, as the daemon sees to.
-const WAITING_AT_MOST: u64 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Resources {
@@ -124,6 +122,8 @@ struct State {
     clients: u64,
     /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
     spares: u64,
+    /// The address towards which local ports are low.
+    crowded: Option<SocketAddr>,
     /// Pooled connections by key.
     pooled: HashMap<PoolKey, u32>,
     /// Tasks that notice the end of a pooled connection, by its number.
@@ -210,6 +210,7 @@ impl Resources {
             legs: Legs::default(),
             clients: 0,
             spares: 0,
+            crowded: None,
             pooled: HashMap::new(),
             watchers: BTreeMap::new(),
             keepers: Keepers::default(),
@@ -340,12 +341,20 @@ impl State {
         report(self, Resource::Descriptors, descriptors);
         report(self, Resource::SocketMemory, usage::socket_memory());
         report(self, Resource::OwnMemory, usage::own_memory());
-        let used = self.legs.most_towards();
+        let fullest = self.legs.most_towards();
+        let used = fullest.map_or(0, |(used, _)| used);
         report(
             self,
             Resource::Ports,
             usage::local_ports().map(|n| usage::Usage { used, most: Some(n) }),
         );
+        self.free_ports(fullest.map(|(_, to)| to), deferred);
+        self.relieve(deferred);
+        self.free_socket_memory(now, deferred);
+    }
+
+    /// Evicts idle connections while something is low that all need.
+    fn relieve(&mut self, deferred: &mut Deferred) {
         self.level();
         // connections are checked at each admission
         let short =
@@ -360,17 +369,6 @@ impl State {
                     break;
                 }
             }
-        }
-        self.free_socket_memory(now, deferred);
-    }
-
-    /// Descriptors but those of clients that wait, and those set aside for them: a queue must not keep itself out.
-    fn without_waiting(&self, usage: usage::Usage) -> usage::Usage {
-        let (now, most) = (self.admission.waiting() as u64, self.settings.pressure.waiting);
-        let aside = |limit: u64| u64::from(most).min(limit / WAITING_AT_MOST);
-        usage::Usage {
-            used: usage.used.saturating_sub(now),
-            most: usage.most.map(|limit| limit - aside(limit)),
         }
     }
 
