@@ -29,6 +29,9 @@ pub(super) type Bound = (SocketAddr, TcpListener);
 
 pub(super) type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
 
+/// Clients that waited, as their turn comes.
+pub(super) type Admitted = mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>;
+
 /// The limit on connections that wait to be accepted; the kernel caps it at net.core.somaxconn.
 pub(super) const BACKLOG: i32 = 4096;
 
@@ -189,8 +192,9 @@ impl Inner {
     /// Begins the clients that waited, in turn.
     pub(super) async fn begin_waiting(
         self: Arc<Self>,
-        mut admitted: mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>,
+        admitted: Arc<tokio::sync::Mutex<Admitted>>,
     ) {
+        let mut admitted = admitted.lock().await;
         while let Some((client, permit)) = admitted.recv().await {
             self.begin(client, permit);
         }
