@@ -21,6 +21,7 @@ impl Resources {
         state.level();
         let mut pressure = state.pressure_status(&self.peers);
         pressure.memory_refused = self.memory_refused.load(Relaxed);
+        pressure.memory_waiting = self.memory_waiting();
         let buffers = if counted { state.buffers_status() } else { state.refusals() };
         (buffers, state.idle_status(), pressure)
     }
@@ -174,6 +175,9 @@ impl State {
             unfinished_evicted: self.counts.unfinished_evicted,
             stalled_evicted: self.counts.stalled_evicted,
             memory_refused: 0,
+            memory_waiting: 0,
+            handshakes_waiting: 0,
+            log_ins_held_back: 0,
             share_refused: self.counts.share_refused,
             strangers: sources.strangers,
             logged_in: sources.logged_in,
