@@ -219,6 +219,9 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["stalled"], s.pressure.stalled_evicted);
     }),
     counter("sessions_refused", &[], "Heads, TLS sessions and HTTP/2 connections refused for want of memory", |s, to| to.one(s.pressure.memory_refused)),
+    gauge("sessions_waiting", &[], "Heads, TLS sessions and HTTP/2 connections that wait until others have given memory back", |s, to| to.one(s.pressure.memory_waiting)),
+    gauge("handshakes_waiting", &[], "TLS handshakes of clients that wait for a processor", |s, to| to.one(s.pressure.handshakes_waiting)),
+    gauge("log_ins_held_back", &[], "Log-ins whose password was not looked at, and that are answered a second later", |s, to| to.one(s.pressure.log_ins_held_back)),
     counter("share_refused", &[], "Requests, and flows of peers, refused because their address or peer has as many in service, or as much memory, as it may have beside others", |s, to| to.one(s.pressure.share_refused)),
     // the cache
     gauge("cache_memory", &[], "In use by the HTTP cache", |s, to| to.maybe(&[], s.cache.map(|c| c.memory))).bytes(),
@@ -364,6 +367,10 @@ pub(super) static FAMILIES: &[Family] = &[
         to.maybe(&[UP], s.sharing.as_ref().map(|h| h.waiting_up));
         to.maybe(&[DOWN], s.sharing.as_ref().map(|h| h.waiting_down));
     }),
+    gauge("sharing_lent", &["direction"], "Granted to connections, and not moved yet", |s, to| {
+        to.maybe(&[UP], s.sharing.as_ref().map(|h| h.lent_up));
+        to.maybe(&[DOWN], s.sharing.as_ref().map(|h| h.lent_down));
+    }).bytes(),
     gauge("sharing_limit", &["direction"], "The relay's own rate, if set", |s, to| {
         to.maybe(&[UP], s.sharing.as_ref().and_then(|h| h.uplink));
         to.maybe(&[DOWN], s.sharing.as_ref().and_then(|h| h.downlink));
@@ -420,30 +427,3 @@ pub(super) static FAMILIES: &[Family] = &[
         seen.into_iter().take(RELAYS).for_each(|(name, ago)| to.of(&[name], ago));
     }).seconds(),
 ];
-
-/// `docs/book/src/reference/metrics.md`.
-#[cfg(test)]
-pub(super) fn page() -> String {
-    let mut page = String::from(
-        "# Metrics\n\n\
-         Written from `crates/admin/src/metrics/families.rs` by `UPDATE=1 cargo test -p ekiden-admin`.\n\n\
-         `http://127.0.0.1:9128/metrics` answers in the text form of OpenMetrics, which Prometheus reads:\n\n\
-         ```yaml\nscrape_configs:\n  - job_name: ekiden\n    static_configs: [{targets: [\"127.0.0.1:9128\"]}]\n```\n\n\
-         Names end with their unit: `_bytes`, `_seconds`, `_bits_per_second`, `_ratio` (0 to 1), and counters with `_total`. Counters\n\
-         count since the start. What does not apply is absent. `up` is from clients, `down` towards them. From this machine no token\n\
-         is needed; from elsewhere (`[management] cleartext`) the API's. At most `metrics_accounts` accounts are named, the first by\n\
-         name; two relays of a fleet with one name are one series.\n\n\
-         | name | kind | labels | meaning |\n|---|---|---|---|\n",
-    );
-    for Family { name, unit, kind, labels, what, .. } in FAMILIES {
-        let unit = unit.map_or_else(String::new, |unit| format!("_{unit}"));
-        let (end, kind) = match kind {
-            MetricKind::Counter => ("_total", "counter"),
-            MetricKind::Gauge => ("", "gauge"),
-            MetricKind::Info => ("_info", "info"),
-        };
-        page +=
-            &format!("| `ekiden_{name}{unit}{end}` | {kind} | {} | {what} |\n", labels.join(", "));
-    }
-    page
-}

@@ -13,3 +13,4 @@ pub(crate) mod rest;
 pub mod status;
 pub mod traces;
 pub(crate) mod udp_counts;
+pub(crate) mod waiting;

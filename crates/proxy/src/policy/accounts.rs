@@ -193,7 +193,7 @@ pub(crate) mod testing {
         Arc::new(KnownAccount { id, name: name.into(), allow: vec![], deny: vec![] })
     }
 
-    /// A directory that knows one account, number 7, at one address.
+    /// A directory that knows one account, number 7, at one address. It is busy for an empty password, and takes none.
     #[derive(Debug)]
     pub(crate) struct OneAccount {
         pub(crate) name: &'static str,
@@ -209,8 +209,10 @@ pub(crate) mod testing {
             None
         }
 
-        fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
-            Box::pin(async { LoginOutcome::Wrong })
+        fn log_in<'a>(&'a self, _: &'a str, given: &'a str, _: IpAddr) -> PendingLogin<'a> {
+            Box::pin(async move {
+                if given.is_empty() { LoginOutcome::Busy } else { LoginOutcome::Wrong }
+            })
         }
 
         fn may_stay(&self, _: i64) -> Result<(), String> {

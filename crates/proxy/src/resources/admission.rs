@@ -10,12 +10,16 @@ use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::host::usage::Usage;
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_model::resources::overload::{AdmissionVerdict, Pressure, Resource, Source, Sources};
 use ekiden_model::resources::socket_memory::SocketMemory;
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// Clients that wait have this part of the descriptors at most, as the daemon sees to.
+const WAITING_AT_MOST: u64 = 8;
 
 #[derive(Debug, Clone)]
 pub(crate) struct AcceptedClient {
@@ -240,6 +244,16 @@ impl State {
         let room = self.sources.has_room(now, source);
         let held = self.sources.held(source);
         (!room || self.pressure.low()) && self.evict_silent(held, !room, deferred)
+    }
+
+    /// Descriptors but those of clients that wait, and those set aside for them: a queue must not keep itself out.
+    pub(super) fn without_waiting(&self, usage: Usage) -> Usage {
+        let (now, most) = (self.admission.waiting() as u64, self.settings.pressure.waiting);
+        let aside = |limit: u64| u64::from(most).min(limit / WAITING_AT_MOST);
+        Usage {
+            used: usage.used.saturating_sub(now),
+            most: usage.most.map(|limit| limit - aside(limit)),
+        }
     }
 
     /// Admits waiting clients, as far as there is room.

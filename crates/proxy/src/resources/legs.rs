@@ -120,9 +120,9 @@ impl Legs {
         self.legs.values().map(|leg| &**leg)
     }
 
-    /// The most legs that lead to one address.
-    pub(super) fn most_towards(&self) -> u64 {
-        self.towards.values().copied().max().unwrap_or(0)
+    /// The most legs that lead to one address, and that address.
+    pub(super) fn most_towards(&self) -> Option<(u64, SocketAddr)> {
+        self.towards.iter().map(|(to, legs)| (*legs, *to)).max()
     }
 
     /// What the connections of clients hold as of their last looks, without those between two requests and those out of
@@ -184,12 +184,20 @@ impl Legs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::destination::Destination;
+    use crate::observe::leg_stats::LegStats;
     use crate::observe::registry::ConnectionEntry;
     use crate::resources::admission::AcceptedClient;
-    use crate::resources::{AdmissionPermit, Deferred, Resources};
+    use crate::resources::origin::Origin;
+    use crate::resources::{AdmissionPermit, Deferred, Owner, Resources, State};
+    use crate::runtime::RuntimeConfig;
+    use crate::runtime::shared::Shared;
     use crate::settings::Settings;
+    use crate::transfer::buffered::BufferedStream;
+    use crate::transfer::end::End;
     use ekiden_linux::host::clock;
     use ekiden_linux::host::sync::locked;
+    use ekiden_linux::host::usage::Usage;
     use ekiden_linux::sockets::apply::Inherited;
     use ekiden_model::resources::buffers::NewConnection;
     use ekiden_model::resources::overload::Resource;
@@ -214,6 +222,42 @@ mod tests {
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stream.set_nonblocking(true).unwrap();
         (stream, listener.accept().unwrap().0)
+    }
+
+    fn newcomer(from: IpAddr) -> AcceptedClient {
+        let (stream, other) = pair();
+        // who waits has not gone
+        std::mem::forget(other);
+        let stream = TcpStream::from_std(stream).unwrap();
+        AcceptedClient::new(stream.into(), (from, 1).into(), Inherited::default())
+    }
+
+    /// Keeps a connection to this address for the next request; its other end.
+    fn keep(resources: &Arc<Resources>, config: &RuntimeConfig, to: &str) -> std::net::TcpStream {
+        let (stream, other) = pair();
+        let stream = End::from(TcpStream::from_std(stream).unwrap());
+        let to: SocketAddr = to.parse().unwrap();
+        let (leg, peer) = (Arc::clone(config.direct_leg()), to.ip());
+        let origin = Origin {
+            stats: LegStats::new(stream.downgrade(), peer, Arc::clone(&leg), None),
+            managed: resources.manage(&stream, &leg.leg, Some(to)),
+            incoming: BufferedStream::new(stream, Vec::new()),
+            destination: None,
+            asks_proxy: None,
+            answer: None,
+            route: Arc::clone(config.route(&Destination::parse("example.org:80", None).unwrap())),
+            leg,
+            through: Arc::default(),
+            peer,
+            keeper: SMALL.into(),
+            reused: false,
+            idle_since: clock::now(),
+            kept_for: None,
+            own: false,
+        };
+        let key = origin.key(Owner { client: 1, account: None });
+        resources.put_idle(Box::new(origin), key);
+        other
     }
 
     impl Client {
@@ -287,18 +331,11 @@ mod tests {
         let resources = Resources::new(&Settings::default(), false).0;
         let _held = Client::new(&resources, 1, LARGE, usize::MAX);
         let _other = Client::new(&resources, 2, SMALL, 0);
-        let client = |from: IpAddr| {
-            let (stream, other) = pair();
-            // who waits has not gone
-            std::mem::forget(other);
-            let stream = TcpStream::from_std(stream).unwrap();
-            AcceptedClient::new(stream.into(), (from, 1).into(), Inherited::default())
-        };
         look(&resources, 0);
-        assert!(resources.admit(&client(LARGE)).is_err());
+        assert!(resources.admit(&newcomer(LARGE)).is_err());
         let waiting = || locked(&resources.state).admission.waiting();
         assert_eq!(waiting(), 1);
-        assert!(resources.admit(&client(SMALL)).is_ok());
+        assert!(resources.admit(&newcomer(SMALL)).is_ok());
         assert_eq!(waiting(), 1, "the large one waits on");
         // who waits is looked at again, once it holds little
         resources.change(|state, deferred: &mut Deferred| {
@@ -310,5 +347,53 @@ mod tests {
             state.serve(deferred);
         });
         assert_eq!(waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn clients_that_wait_do_not_keep_themselves_out() {
+        let mut settings = Settings::default();
+        settings.pressure.waiting = 100;
+        let resources = Resources::new(&settings, false).0;
+        let client = newcomer(SMALL);
+        let level = |state: &mut State, used| {
+            let usage = state.without_waiting(Usage { used, most: Some(1_000) });
+            state.pressure.on_level(Resource::Descriptors, usage.used, usage.most);
+        };
+        resources.change(|state, deferred| {
+            level(state, 1_000);
+            for _ in 0..100 {
+                state.admission.wait(clock::now(), client.clone());
+            }
+            state.serve(deferred);
+            assert_eq!(state.admission.waiting(), 100, "all are in use");
+            // more than nine tenths with those who wait, and less without them
+            level(state, 905);
+            state.serve(deferred);
+            assert_eq!(state.admission.waiting(), 0);
+        });
+    }
+
+    #[tokio::test]
+    async fn ports_towards_one_address_are_no_matter_of_the_others() {
+        let settings = Settings::default();
+        let resources = Resources::new(&settings, false).0;
+        let shared = Shared::new(&settings, Arc::clone(&resources), None);
+        let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
+        let (full, other) = ("192.0.2.7:443", "192.0.2.8:443");
+        let mut kept = Vec::from([full, full, other].map(|to| keep(&resources, &config, to)));
+        resources.change(|state, deferred| {
+            state.pressure.on_level(Resource::Ports, 100, Some(100));
+            let fullest = state.legs.most_towards();
+            assert_eq!(fullest, Some((2, full.parse().unwrap())));
+            state.free_ports(fullest.map(|(_, to)| to), deferred);
+            state.relieve(deferred);
+            assert_eq!(state.counts.evicted, [0, 0, 0, 0, 2]);
+        });
+        let kept_now = || locked(&resources.state).watchers.len();
+        assert_eq!(kept_now(), 1, "the other address's");
+        assert!(resources.admit(&newcomer(SMALL)).is_ok());
+        // nor does another one stay
+        kept.extend([full, other].map(|to| keep(&resources, &config, to)));
+        assert_eq!(kept_now(), 2);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::place::{AdmissionPermit, Place};
 use super::{Deferred, Resources, State};
+use crate::observe::waiting::WaitCount;
 use crate::transfer::tls_session::SESSION;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -35,6 +36,7 @@ pub(super) struct MemoryTurn {
     lock: Mutex<()>,
     /// Some was given back.
     given: Notify,
+    waiting: WaitCount,
 }
 
 /// Memory from the budget of sessions; the drop returns it.
@@ -168,6 +170,11 @@ impl Resources {
         may
     }
 
+    /// How many wait for memory that others give back.
+    pub(super) fn memory_waiting(&self) -> u64 {
+        self.memory_turns.iter().map(|turn| turn.waiting.now()).sum()
+    }
+
     fn take_leaving(&self, place: &Place, bytes: u64, spare: u64) -> bool {
         let taken = self.memory.take_leaving(bytes, spare);
         if taken {
@@ -196,6 +203,7 @@ impl Resources {
         }
         // in turn, or thousands would ask again at once
         let turn = &self.memory_turns[turn];
+        let _waits = turn.waiting.enter();
         let _mine = turn.lock.lock().await;
         for _ in 0..RETRIES {
             if place.evicted.load(SeqCst) {

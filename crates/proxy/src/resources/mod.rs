@@ -62,6 +62,7 @@ use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::RandomState;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -121,6 +122,8 @@ struct State {
     clients: u64,
     /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
     spares: u64,
+    /// The address towards which local ports are low.
+    crowded: Option<SocketAddr>,
     /// Pooled connections by key.
     pooled: HashMap<PoolKey, u32>,
     /// Tasks that notice the end of a pooled connection, by its number.
@@ -207,6 +210,7 @@ impl Resources {
             legs: Legs::default(),
             clients: 0,
             spares: 0,
+            crowded: None,
             pooled: HashMap::new(),
             watchers: BTreeMap::new(),
             keepers: Keepers::default(),
@@ -333,15 +337,24 @@ impl State {
             let (used, most) = usage.map_or((0, None), |usage| (usage.used, usage.most));
             state.pressure.on_level(resource, used, most);
         };
-        report(self, Resource::Descriptors, usage::descriptors());
+        let descriptors = usage::descriptors().map(|usage| self.without_waiting(usage));
+        report(self, Resource::Descriptors, descriptors);
         report(self, Resource::SocketMemory, usage::socket_memory());
         report(self, Resource::OwnMemory, usage::own_memory());
-        let used = self.legs.most_towards();
+        let fullest = self.legs.most_towards();
+        let used = fullest.map_or(0, |(used, _)| used);
         report(
             self,
             Resource::Ports,
             usage::local_ports().map(|n| usage::Usage { used, most: Some(n) }),
         );
+        self.free_ports(fullest.map(|(_, to)| to), deferred);
+        self.relieve(deferred);
+        self.free_socket_memory(now, deferred);
+    }
+
+    /// Evicts idle connections while something is low that all need.
+    fn relieve(&mut self, deferred: &mut Deferred) {
         self.level();
         // connections are checked at each admission
         let short =
@@ -357,7 +370,6 @@ impl State {
                 }
             }
         }
-        self.free_socket_memory(now, deferred);
     }
 
     /// While socket memory stays low, closes connections that stand still, of those who hold the most of it.

@@ -13,7 +13,7 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::idle::{Handle, Pool};
 use ekiden_model::resources::overload::Resource;
 use ekiden_model::units::Time;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::task::AbortHandle;
@@ -148,7 +148,8 @@ impl Resources {
         }
         state.level();
         // nothing is evicted for a pooled connection
-        if state.pressure.low() {
+        let to = state.legs.get(origin.managed.id).and_then(|leg| leg.to);
+        if state.pressure.low() || (to.is_some() && to == state.crowded) {
             return Some(origin);
         }
         while state.watchers.len() as u64 >= u64::from(limits.connections) {
@@ -273,6 +274,37 @@ impl State {
             }
         }
         closed
+    }
+
+    /// While the ports towards an address are low, keeps no idle connection to it.
+    pub(super) fn free_ports(&mut self, fullest: Option<SocketAddr>, deferred: &mut Deferred) {
+        let short = self.pressure.shortage_of(Resource::Ports);
+        self.crowded = fullest.filter(|_| short.is_some());
+        if let (Some(to), Some(short)) = (self.crowded, short)
+            && self.settings.evicts()
+        {
+            self.evict_towards(to, short.excess, deferred);
+        }
+    }
+
+    /// Evicts `wanted` pooled connections to this address, the longest idle first.
+    fn evict_towards(&mut self, to: SocketAddr, wanted: u64, deferred: &mut Deferred) {
+        let number = |parked: &IdleConnection| match parked {
+            IdleConnection::Origin { origin, number } => {
+                let leg = self.legs.get(origin.managed.id)?;
+                (leg.to == Some(to)).then_some(*number)
+            }
+            IdleConnection::Client { .. } | IdleConnection::Tunnel { .. } => None,
+        };
+        let numbers = self.register.iter().filter_map(|(_, parked, _)| number(parked));
+        let most = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let numbers: Vec<_> = numbers.take(most).collect();
+        for number in numbers {
+            if let Some(origin) = self.take_out(number, deferred) {
+                deferred.dropped.push(origin);
+                self.counts.evicted[Resource::Ports as usize] += 1;
+            }
+        }
     }
 
     /// Closes a client's connection, unless bytes have just arrived.

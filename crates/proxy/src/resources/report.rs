@@ -10,7 +10,7 @@ use crate::resources::pool::IdleConnection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::buffers::{DemandOrigin, Enough, Limit, Row, Scheme, Side};
-use ekiden_model::resources::overload::Resource;
+use ekiden_model::resources::overload::{Resource, Shortage};
 use ekiden_model::units::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,8 +21,14 @@ impl Resources {
         state.level();
         let mut pressure = state.pressure_status(&self.peers);
         pressure.memory_refused = self.memory_refused.load(Relaxed);
+        pressure.memory_waiting = self.memory_waiting();
         let buffers = if counted { state.buffers_status() } else { state.refusals() };
         (buffers, state.idle_status(), pressure)
+    }
+
+    /// What is shortest of what newcomers need; `None` while there is enough of all.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        locked(&self.state).pressure.shortage()
     }
 
     /// The budget of heads, TLS and HTTP/2.
@@ -169,6 +175,9 @@ impl State {
             unfinished_evicted: self.counts.unfinished_evicted,
             stalled_evicted: self.counts.stalled_evicted,
             memory_refused: 0,
+            memory_waiting: 0,
+            handshakes_waiting: 0,
+            log_ins_held_back: 0,
             share_refused: self.counts.share_refused,
             strangers: sources.strangers,
             logged_in: sources.logged_in,

@@ -5,6 +5,7 @@ use crate::error::{Failure, FailureKind};
 use crate::observe::gateway_counts::GatewayCounts;
 use crate::observe::traces::TraceQueue;
 use crate::observe::udp_counts::UdpCounts;
+use crate::observe::waiting::WaitCount;
 use crate::outbound::dns::state::DnsState;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::{Quotas, SpentReaders};
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) speed_tests: SpeedTests,
     /// Which connections are traced.
     pub(crate) traces: Arc<TraceQueue>,
+    /// Log-ins that are answered late.
+    pub(crate) log_ins_held_back: WaitCount,
 }
 
 impl Shared {
@@ -67,6 +70,7 @@ impl Shared {
             spent_readers: SpentReaders::default(),
             speed_tests: SpeedTests::default(),
             traces: Arc::default(),
+            log_ins_held_back: WaitCount::new(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! Work that recurs beside serving.
 
 use super::Inner;
+use super::listener::Admitted;
 use crate::observe::registry::ConnectionEntry;
 use crate::policy::accounts::Directory;
 use crate::resources::{AT_ONCE, TICK, TICKS_PER_LOOK};
@@ -8,13 +9,46 @@ use crate::runtime::certificate::Certificate;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::host::{clock, memory};
 use ekiden_model::resources::heap_trim::Reclaim;
+use ekiden_tunnel::driver::restarted;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// Between two checks of accounts: a refused account's connections end within a second of a change.
 const ACCOUNT_CHECKS: Duration = Duration::from_millis(200);
+
+/// All that happens by time alone, for as long as the relay lives.
+pub(super) fn background_tasks(
+    inner: &Arc<Inner>,
+    directory: Option<Arc<dyn Directory>>,
+    admitted: Admitted,
+) -> [JoinHandle<()>; 5] {
+    let admitted = Arc::new(Mutex::new(admitted));
+    [
+        keep("housekeeping", inner, housekeeping),
+        keep("rates and quotas", inner, |inner| Arc::clone(&inner.shared.quotas).run()),
+        keep("buffers and idle connections", inner, tick_resources),
+        keep("the look at accounts", inner, move |inner| {
+            enforce_accounts(inner, directory.clone())
+        }),
+        keep("clients that waited", inner, move |inner| inner.begin_waiting(Arc::clone(&admitted))),
+    ]
+}
+
+/// Runs a task, and begins it anew where it panics.
+fn keep<F>(
+    what: &'static str,
+    inner: &Arc<Inner>,
+    run: impl Fn(Arc<Inner>) -> F + Send + 'static,
+) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let inner = Arc::clone(inner);
+    tokio::spawn(restarted(what, move || run(Arc::clone(&inner))))
+}
 
 fn every(period: Duration) -> Interval {
     let mut interval = tokio::time::interval(period);
@@ -27,7 +61,7 @@ const MEMORY_LOOKS: u32 = 10;
 
 /// Every second: checks legs and the certificate, measures accounts' rates, and returns
 /// memory to the kernel after many connections have ended, or where much that is free stays resident.
-pub(super) async fn housekeeping(inner: Arc<Inner>) {
+async fn housekeeping(inner: Arc<Inner>) {
     let registry = &inner.registry;
     let (mut reclaim, mut ticks) = (Reclaim::default(), 0);
     let mut tending: Option<JoinHandle<()>> = None;
@@ -66,7 +100,7 @@ async fn look_at_memory(inner: &Inner, reclaim: &mut Reclaim) -> bool {
 
 /// Ten times a second: checks the paths of a tenth of the connections, measures a tenth of the legs, and divides
 /// buffers. Between some of them it lets other tasks run, or a request would wait behind thousands.
-pub(super) async fn tick_resources(inner: Arc<Inner>) {
+async fn tick_resources(inner: Arc<Inner>) {
     let mut tenth = every(TICK.into());
     loop {
         tenth.tick().await;
@@ -86,7 +120,7 @@ pub(super) async fn tick_resources(inner: Arc<Inner>) {
 }
 
 /// Ends the connections of accounts that may not be served any more.
-pub(super) async fn enforce_accounts(inner: Arc<Inner>, directory: Option<Arc<dyn Directory>>) {
+async fn enforce_accounts(inner: Arc<Inner>, directory: Option<Arc<dyn Directory>>) {
     let Some(directory) = directory else { return };
     let mut check = every(ACCOUNT_CHECKS);
     loop {

@@ -29,6 +29,9 @@ pub(super) type Bound = (SocketAddr, TcpListener);
 
 pub(super) type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
 
+/// Clients that waited, as their turn comes.
+pub(super) type Admitted = mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>;
+
 /// The limit on connections that wait to be accepted; the kernel caps it at net.core.somaxconn.
 pub(super) const BACKLOG: i32 = 4096;
 
@@ -173,10 +176,14 @@ impl Inner {
     pub(super) fn admit(&self, client: AcceptedClient) {
         match self.shared.resources.admit(&client) {
             Ok(permit) => self.begin(client, permit),
-            Err(NoPlace::Room) if self.no_room.is_due() => tracing::warn!(
-                limit = self.limit,
-                "no room for another connection; new clients wait or are rejected"
-            ),
+            Err(NoPlace::Room) if self.no_room.is_due() => {
+                let short = self.shared.resources.shortage();
+                tracing::warn!(
+                    limit = self.limit,
+                    short = short.map(tracing::field::display),
+                    "no room for another connection; new clients wait or are rejected"
+                );
+            }
             Err(_) => {}
         }
     }
@@ -184,8 +191,9 @@ impl Inner {
     /// Begins the clients that waited, in turn.
     pub(super) async fn begin_waiting(
         self: Arc<Self>,
-        mut admitted: mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>,
+        admitted: Arc<tokio::sync::Mutex<Admitted>>,
     ) {
+        let mut admitted = admitted.lock().await;
         while let Some((client, permit)) = admitted.recv().await {
             self.begin(client, permit);
         }

@@ -36,7 +36,7 @@ use ekiden_linux::host::memory::ProcessMemory;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
-use housekeeping::{enforce_accounts, housekeeping, tick_resources};
+use housekeeping::background_tasks;
 use listener::{Listeners, bind};
 pub use orders::SecureStream;
 use std::collections::BTreeMap;
@@ -174,13 +174,7 @@ impl Server {
         inner.answer_names_on(&settings);
         inner.open_gateway(&settings);
         inner.open_wireguard(&settings);
-        let background_tasks = [
-            tokio::spawn(housekeeping(Arc::clone(&inner))),
-            tokio::spawn(Arc::clone(&inner.shared.quotas).run()),
-            tokio::spawn(tick_resources(Arc::clone(&inner))),
-            tokio::spawn(enforce_accounts(Arc::clone(&inner), directory)),
-            tokio::spawn(Arc::clone(&inner).begin_waiting(admitted)),
-        ];
+        let background_tasks = background_tasks(&inner, directory, admitted);
         Ok(Self { inner, background_tasks })
     }
 

@@ -1,6 +1,7 @@
 //! The running relay as its operator sees it.
 
 use super::{Handle, Inner};
+use crate::inbound::tls::handshakes_waiting;
 use crate::observe::status::{
     BudgetStatus, ConnectionPage, ConnectionQuery, Measured, MemoryStatus, Status, Summary, Totals,
     TunnelStatus,
@@ -101,7 +102,9 @@ impl Inner {
             limit: self.limit,
         };
         let [pipes, memory] = shared.transfer.status();
-        let (buffers, idle, pressure) = shared.resources.status(busiest.is_none());
+        let (buffers, idle, mut pressure) = shared.resources.status(busiest.is_none());
+        pressure.handshakes_waiting = handshakes_waiting();
+        pressure.log_ins_held_back = shared.log_ins_held_back.now();
         let (sharing, accounts) = shared.quotas.status(busiest).unzip();
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -105,6 +105,7 @@ impl Session {
         self.check_password_path()?;
         let outcome = directory.log_in(user, password, self.address.ip()).await;
         if matches!(outcome, LoginOutcome::Wait(_) | LoginOutcome::Busy) {
+            let _waits = self.config.shared.log_ins_held_back.enter();
             let _ = self.unless_stopping(tokio::time::sleep(HELD_BACK)).await;
         }
         match outcome {

@@ -12,6 +12,7 @@ use crate::settings::{AccessLog as AccessLogSetting, Account, Limits as AccountL
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_model::units::Span;
+use std::task::{Context, Waker};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
@@ -196,4 +197,19 @@ async fn a_limit_turns_silence_into_an_error() {
     let late = within(Span::from_millis(1), std::future::pending::<io::Result<()>>()).await;
     assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
     assert_eq!(within(Span::from_secs(60), async { Ok(1) }).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn log_ins_that_are_held_back_are_counted() {
+    let directory =
+        Arc::new(OneAccount { name: "home", at: [192, 0, 2, 1].into() }) as Arc<dyn Directory>;
+    let local = fixture("127.0.0.1", Some(directory), Settings::default()).await;
+    let held_back = || local.session.config.shared.log_ins_held_back.now();
+    {
+        let mut logs_in = std::pin::pin!(local.session.log_in("anna", ""));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(logs_in.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(held_back(), 1);
+    }
+    assert_eq!(held_back(), 0);
 }

@@ -3,7 +3,7 @@
 //! | event on one leg | effect on the other leg |
 //! |---|---|
 //! | end of stream (FIN) | FIN, after all earlier bytes; the other direction goes on |
-//! | RST, or any other failure | all earlier bytes, then RST |
+//! | RST, or any other failure | all earlier bytes, for a minute at most, then RST |
 //! | RST of the client, where the other leg is a tunnel | RST; the bytes that wait are discarded |
 //! | the account's limits refuse its bytes | as after RST |
 //! | silence for longer than the leg allows | FIN on both; RST where bytes are undelivered |
@@ -23,7 +23,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::time::{Instant, Sleep};
+
+/// After a break, how long the bytes that came before may take in all. A reset promises nobody that they arrive (RFC 9293
+/// §3.10.7.4), and what holds them has ended.
+const DRAIN_AT_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -228,22 +233,35 @@ impl Relay<'_> {
     /// `side` broke: delivers its earlier bytes to the other side, then resets it.
     async fn pass_reset(&mut self, side: Side, error: &io::Error) {
         let why = &beyond(error);
-        let direction = &mut self.directions[side as usize];
+        let [up, down] = &mut self.directions;
+        let (direction, other) = match side {
+            Side::Client => (up, down),
+            Side::Upstream => (down, up),
+        };
+        other.pump.give_up();
+        let sink = &self.ends[side.other() as usize];
         let mut moved = MovedBytes::default();
         let mut patience = Box::pin(tokio::time::sleep(DRAIN_WITHOUT_PROGRESS));
-        poll_fn(|cx| {
-            let before = moved.bytes;
-            if direction.pump.poll(cx, &mut moved).is_ready() {
-                return Poll::Ready(());
-            }
-            if moved.bytes > before {
-                patience.as_mut().reset(Instant::now() + DRAIN_WITHOUT_PROGRESS);
-            }
-            // the other side may never read again
-            patience.as_mut().poll(cx)
-        })
-        .await;
-        self.ends[side.other() as usize].abort_when_sent(why).await;
+        let drained = async {
+            poll_fn(|cx| {
+                let before = moved.bytes;
+                if direction.pump.poll(cx, &mut moved).is_ready() {
+                    return Poll::Ready(());
+                }
+                if moved.bytes > before {
+                    patience.as_mut().reset(Instant::now() + DRAIN_WITHOUT_PROGRESS);
+                }
+                // the other side may never read again
+                patience.as_mut().poll(cx)
+            })
+            .await;
+            direction.pump.give_up();
+            sink.abort_when_sent(why).await;
+        };
+        // nor may it take a little now and then, for ever
+        if Box::pin(tokio::time::timeout(DRAIN_AT_MOST, drained)).await.is_err() {
+            sink.abort(why);
+        }
         let (to_upstream, to_client) = match side {
             Side::Client => (moved.bytes, 0),
             Side::Upstream => (0, moved.bytes),
@@ -262,4 +280,91 @@ fn sleep_until(deadline: Time) -> Sleep {
     const LONGEST: Span = Span::from_secs(365 * 86_400);
     let wait = deadline.since(clock::now()).min(LONGEST);
     tokio::time::sleep(wait.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::leg_stats::TlsLeg as _;
+    use crate::observe::registry::{AccountUse as _, ConnectionEntry, Registry, TunnelActivity};
+    use crate::policy::quota::Quotas;
+    use crate::settings::{Budgets, CopyMode, Sharing};
+    use crate::transfer::budget::TransferBudget;
+    use crate::transfer::pipe::{MOST, Pipe};
+    use ekiden_model::units::Rate;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl TunnelActivity for Nobody {
+        fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
+
+        fn on_bulk(&self, _: &ConnectionEntry) {}
+    }
+
+    /// The relay's end, and the other one.
+    fn pipe() -> (End, Arc<Pipe>) {
+        let (near, far) = Pipe::pair();
+        (End::Pipe(Arc::new(near)), Arc::new(far))
+    }
+
+    fn registration() -> Registration {
+        let registry = Arc::new(Registry::new(Arc::new(Nobody)));
+        registry.enter(([192, 0, 2, 1], 5_000).into())
+    }
+
+    fn budget() -> TransferShare {
+        TransferBudget::new(&Budgets::default(), CopyMode::Auto).unshared()
+    }
+
+    const LIMITS: Limits =
+        Limits { idle: Span::from_secs(3_600), half_closed: Span::from_secs(3_600) };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_of_single_bytes_does_not_keep_a_broken_connection() {
+        let ((client, receiver), (upstream, sender)) = (pipe(), pipe());
+        client.try_write(&[7; MOST]).unwrap();
+        sender.try_write(&[7; MOST]).unwrap();
+        sender.abort("");
+        let reads = Arc::clone(&receiver);
+        tokio::spawn(async move {
+            while reads.try_read(&mut [0]).is_ok() {
+                tokio::time::sleep(DRAIN_WITHOUT_PROGRESS / 2).await;
+            }
+        });
+        let (registration, budget) = (registration(), budget());
+        let early = [Vec::new(), Vec::new()];
+        let upstream = (upstream, false);
+        let ended = relay(client, upstream, early, LIMITS, &registration, None, &budget);
+        let ended = tokio::time::timeout(10 * DRAIN_AT_MOST, ended).await;
+        assert!(matches!(ended, Ok(RelayEnd::Reset(Side::Upstream, _))), "{ended:?}");
+        receiver.broken().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_break_gives_up_the_turn_of_the_other_direction() {
+        let rates = [Some(Rate::from_bits_per_second(8_000)); 2];
+        let quotas = Quotas::new(&Sharing::default());
+        quotas.set("home", quota::Limits { rates, ..quota::Limits::default() });
+        let member = quotas.admit_known("home", None).unwrap();
+        let ((client, sender), (upstream, server)) = (pipe(), pipe());
+        // more than is saved up, each way
+        sender.try_write(&[7; MOST]).unwrap();
+        server.try_write(&[7; MOST]).unwrap();
+        let (registration, budget) = (registration(), budget());
+        let early = [Vec::new(), Vec::new()];
+        let upstream = (upstream, false);
+        let relaying =
+            relay(client, upstream, early, LIMITS, &registration, Some(&member), &budget);
+        let mut relaying = pin!(relaying);
+        let mut cx = Context::from_waker(Waker::noop());
+        let waits = || member.waits().unwrap_or_default();
+        assert!(relaying.as_mut().poll(&mut cx).is_pending());
+        assert!(waits().contains("up waits") && waits().contains("down waits"), "{}", waits());
+        sender.abort("");
+        assert!(relaying.as_mut().poll(&mut cx).is_pending());
+        assert!(waits().contains("up waits") && !waits().contains("down"), "{}", waits());
+    }
 }

@@ -4,8 +4,10 @@ use crate::connect_udp::{server, upgrade};
 use ekiden_proxy::observe::status::AccountsStatus;
 use ekiden_proxy::policy::accounts::{Directory, KnownAccount, LoginOutcome, PendingLogin};
 use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Settings};
+use ekiden_testkit::wait_for;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,8 @@ pub(crate) struct Book {
     /// Whom clients on loopback belong to.
     at_loopback: Mutex<Option<i64>>,
     looked_at: Mutex<u32>,
+    /// The next look panics, as with a fault of the relay.
+    panics: AtomicBool,
 }
 
 pub(crate) const ANNA: i64 = 1;
@@ -70,6 +74,7 @@ impl Directory for Book {
     }
 
     fn may_stay(&self, id: i64) -> Result<(), String> {
+        assert!(!self.panics.swap(false, Ordering::AcqRel), "a test asked for it");
         if self.barred.lock().unwrap().contains(&id) {
             return Err("this account is disabled".into());
         }
@@ -335,6 +340,20 @@ fn ends_only_the_connections_of_a_disabled_account() {
     assert_eq!(ottos_server.exactly(10), b"still here");
     let answer = asked(&relay, get(&origin, "/", ANNA_BASIC));
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("disabled"), "{answer}");
+}
+
+#[test]
+fn accounts_are_looked_at_again_after_a_panic() {
+    let (book, origin) = (Arc::new(Book::default()), Origin::new());
+    let relay = relay(&book, |_| {});
+    let (mut client, name) = (relay.client(), &origin.name);
+    client.send(format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n{ANNA_BASIC}\r\n"));
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    let _server = origin.accept();
+    book.panics.store(true, Ordering::Release);
+    wait_for("the look has panicked", || !book.panics.load(Ordering::Acquire));
+    book.disable(ANNA);
+    assert_eq!(client.until_reset(), "");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //! behind a mutex of its own. The process does not end, because one peer's packets would then end the
 //! connections of all clients. It ends where even this fails, so that the service manager starts it again. Builds with
 //! `panic = "abort"` always end.
+//!
+//! A task that panics: see [`restarted`].
 
 use super::{Shared, locked, thread};
 use std::any::Any;
@@ -17,6 +19,7 @@ use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Before the thread goes on: a panic that comes again and again fills neither the log nor a processor.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,6 +44,28 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         if pause(shared) {
             return;
         }
+    }
+}
+
+/// Runs a task until it ends by itself, and begins it anew a second after each panic: one on which everybody depends must
+/// not be missing until the next start. It shares with others only what is behind mutexes that outlive a panic.
+pub async fn restarted<F>(what: &'static str, mut begin: impl FnMut() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        // ends with this one
+        let mut task = JoinSet::new();
+        task.spawn(begin());
+        let Some(Err(error)) = task.join_next().await else { return };
+        // or the runtime ends
+        let Ok(panic) = error.try_into_panic() else { return };
+        tracing::error!(
+            task = what,
+            why = message(panic.as_ref()),
+            "a task panicked, which is a fault of this program: it begins anew"
+        );
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -69,4 +94,43 @@ fn pause(shared: &Shared) -> bool {
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    #[tokio::test]
+    async fn a_task_that_panics_begins_anew_and_one_that_ends_does_not() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&begun);
+        restarted("a test", move || {
+            let nth = counted.fetch_add(1, Ordering::Relaxed);
+            async move { assert!(nth > 0, "a test asked for it") }
+        })
+        .await;
+        assert_eq!(begun.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_task_ends_with_the_one_that_begins_it_anew() {
+        let held = Arc::new(());
+        let holds = Arc::clone(&held);
+        let task = tokio::spawn(restarted("a test", move || {
+            let holds = Arc::clone(&holds);
+            async move {
+                std::future::pending::<()>().await;
+                drop(holds);
+            }
+        }));
+        while Arc::strong_count(&held) < 3 {
+            tokio::task::yield_now().await;
+        }
+        task.abort();
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
 }

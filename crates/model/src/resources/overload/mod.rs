@@ -35,7 +35,8 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Resource {
-    /// File descriptors of this process, against `RLIMIT_NOFILE`.
+    /// File descriptors of this process, against `RLIMIT_NOFILE`; without those of waiting newcomers, and what is set
+    /// aside for them.
     Descriptors,
     /// The kernel's TCP socket memory, pages: "TCP mem" of `/proc/net/sockstat` against the second
     /// number of `net.ipv4.tcp_mem`, from which on it cuts buffers (at the third it drops).
@@ -53,6 +54,11 @@ impl Resource {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Descriptors, Self::SocketMemory, Self::OwnMemory, Self::Connections, Self::Ports];
+
+    /// Whether every newcomer needs it. Local ports are short towards one destination alone.
+    pub const fn concerns_all(self) -> bool {
+        !matches!(self, Self::Ports)
+    }
 }
 
 crate::units::named!(Resource {
@@ -158,15 +164,17 @@ impl Pressure {
         });
     }
 
-    /// Whether any resource is low.
+    /// Whether any resource is low that [concerns all](Resource::concerns_all).
     pub fn low(&self) -> bool {
-        self.levels.iter().any(|level| level.low)
+        self.levels.iter().any(|level| level.low && level.resource.concerns_all())
     }
 
-    /// The low resource with the largest relative excess; of equals the first in [`Resource::ALL`].
+    /// The low resource with the largest relative excess, of those that [concern all](Resource::concerns_all); of equals
+    /// the first in [`Resource::ALL`].
     pub fn shortage(&self) -> Option<Shortage> {
         let mut worst: Option<Shortage> = None;
-        for this in Resource::ALL.into_iter().filter_map(|resource| self.shortage_of(resource)) {
+        let of_all = Resource::ALL.into_iter().filter(|resource| resource.concerns_all());
+        for this in of_all.filter_map(|resource| self.shortage_of(resource)) {
             let share =
                 |s: &Shortage, other: &Shortage| u128::from(s.excess) * u128::from(other.max);
             if worst.is_none_or(|worst| share(&this, &worst) > share(&worst, &this)) {
@@ -264,8 +272,16 @@ mod tests {
         assert_eq!(pressure.shortage().map(|s| s.excess), Some(1));
         pressure.on_level(Resource::Connections, 199, Some(200));
         assert!(!pressure.low());
-        pressure.on_level(Resource::Ports, 0, Some(0));
+        pressure.on_level(Resource::OwnMemory, 0, Some(0));
         assert!(pressure.low(), "none of none is free");
+    }
+
+    #[test]
+    fn ports_towards_one_destination_are_no_matter_of_all() {
+        let mut pressure = Pressure::new(Watermarks::default());
+        pressure.on_level(Resource::Ports, 100, Some(100));
+        assert_eq!((pressure.low(), pressure.shortage()), (false, None));
+        assert_eq!(pressure.shortage_of(Resource::Ports).map(|short| short.excess), Some(10));
     }
 
     proptest! {
@@ -282,7 +298,8 @@ mod tests {
                 let below = used * 100 <= low.min(high) * max && used < max;
                 expected[which] = if expected[which] { !below } else { above };
                 prop_assert_eq!(pressure.snapshot().map(|level| level.low), expected);
-                prop_assert_eq!(pressure.low(), expected.contains(&true));
+                // ports, the last, are no matter of all
+                prop_assert_eq!(pressure.low(), expected[..4].contains(&true));
                 let shortage = pressure.shortage();
                 prop_assert_eq!(shortage.is_some(), pressure.low());
                 if let Some(shortage) = shortage {

@@ -271,6 +271,32 @@ fn unused_grants_return_to_their_account() {
 }
 
 #[test]
+fn called_flows_which_never_ask_again_hold_nobody_up() {
+    let mut quota = Quota::new(Config { rates: [None, rate(8 * MBIT)] }, at(0));
+    let account = quota.join(at(0), Limits::default());
+    let flows: Vec<_> = (0..31).map(|_| open(&mut quota, account)).collect();
+    let ask = |quota: &mut Quota, now, flow| quota.ask(now, flow, Direction::Down, Bytes::kib(64));
+    // what was saved up is gone, and all wait
+    while let Go(bytes) = ask(&mut quota, at(0), flows[0]) {
+        quota.on_moved(at(0), flows[0], Direction::Down, bytes);
+    }
+    assert!(flows[1..].iter().all(|flow| ask(&mut quota, at(0), *flow) == Wait));
+    let (mut most, mut served) = (0_u64, false);
+    while !served && quota.deadline() <= at(2_000) {
+        let now = quota.deadline();
+        quota.on_deadline(now);
+        most = most.max(quota.snapshot().lent[1]);
+        while let Some((flow, _)) = quota.next_ready() {
+            served |= flow == flows[30] && matches!(ask(&mut quota, now, flow), Go(_));
+        }
+    }
+    assert!(served, "{:?}", quota.snapshot());
+    assert_eq!(most, 200_000, "the whole burst was lent");
+    // and one that comes late after all has another turn
+    assert!(matches!(ask(&mut quota, at(9_000), flows[0]), Go(_)));
+}
+
+#[test]
 fn turns_shrink_while_others_wait() {
     let (mut quota, _, flows) = with_flows::<2>(down(5 * MBIT));
     let ask = |quota: &mut Quota, now, flow| quota.ask(now, flow, Direction::Down, Bytes::kib(64));

@@ -355,6 +355,42 @@ proptest! {
         }
     }
 
+    /// Somebody is served as long as somebody asks, whoever else was called and never asks again.
+    #[test]
+    fn lost_flows_hold_nobody_up(
+        lost in prop::collection::vec((0_usize..3, 100_u64..300_000), 0..60),
+        asks in 1_u64..300_000,
+        kbit in 100_u64..50_000,
+        level in 0_usize..2,
+        direction in direction(),
+    ) {
+        let limit = Some(Rate::from_bits_per_second(kbit * 1_000));
+        let of = |here: usize| [if level == here { limit } else { None }; 2];
+        let mut quota = Quota::new(Config { rates: of(0) }, Time::ZERO);
+        let limits = Limits { rates: of(1), ..Limits::default() };
+        let accounts = [(); 3].map(|()| quota.join(Time::ZERO, limits));
+        let living = quota.admit(Time::ZERO, accounts[0]).unwrap();
+        for (account, want) in lost {
+            let flow = quota.admit(Time::ZERO, accounts[account]).unwrap();
+            while let QuotaAnswer::Go(bytes) = quota.ask(Time::ZERO, flow, direction, Bytes::new(want)) {
+                quota.on_moved(Time::ZERO, flow, direction, bytes);
+            }
+        }
+        let (mut now, mut got) = (Time::ZERO, 0_u64);
+        let mut is_asking = true;
+        while got < 3 && now <= Time::ZERO + Span::from_secs(600) {
+            if is_asking && let QuotaAnswer::Go(bytes) = quota.ask(now, living, direction, Bytes::new(asks)) {
+                quota.on_moved(now, living, direction, bytes);
+                got += 1;
+                continue;
+            }
+            now = quota.deadline();
+            quota.on_deadline(now);
+            is_asking = core::iter::from_fn(|| quota.next_ready()).any(|(flow, _)| flow == living);
+        }
+        prop_assert_eq!(got, 3, "{:?} at {}", quota.snapshot(), now);
+    }
+
     /// A quota is used to the byte and never passed, with loans out at the same time.
     #[test]
     fn a_quota_is_never_passed(

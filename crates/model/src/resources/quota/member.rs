@@ -68,8 +68,8 @@ pub(super) enum State {
     /// Waits for its own rate, until then.
     Parked(u64, Time),
     Ring(u64),
-    /// Was called, and has not asked again.
-    Called(u64, Loan),
+    /// Was called, and has not asked again; until then its turn is kept.
+    Called(u64, Loan, Time),
     Moving(u64, Loan),
 }
 
@@ -138,7 +138,7 @@ impl Side {
             (bucket, None) => *bucket = None,
             (bucket, Some(_)) => {
                 let mut empty = Bucket::new(None, now);
-                if let State::Called(lent, _) | State::Moving(lent, _) = self.state {
+                if let State::Called(lent, ..) | State::Moving(lent, _) = self.state {
                     empty.lend(lent);
                 }
                 empty.set_rate(now, rate);

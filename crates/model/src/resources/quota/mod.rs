@@ -13,7 +13,8 @@
 //! set_limits, set_relay, set_left      from now on
 //! ```
 //! After each call that changes something the driver takes all of `next_ready` and `next_cut` and
-//! reads `deadline` again. A flow that was called asks again, or rests: its turn is kept meanwhile.
+//! reads `deadline` again. A flow that was called asks again, or rests: its turn is kept meanwhile,
+//! for a second at most.
 //!
 //! **Envelope.** On each level at most rate · τ / 8 + burst bytes pass in any interval of length τ:
 //! the burst is 200 ms of the rate, at least 16 KiB. A lowered rate cuts the credit.
@@ -277,9 +278,10 @@ impl Quota {
                 return QuotaAnswer::Wait;
             }
             State::Parked(..) => self.rest(now, flow, direction),
-            State::Called(lent, loan) => {
-                let (lent, loan) = (*lent, *loan);
+            State::Called(lent, loan, until) => {
+                let (lent, loan, until) = (*lent, *loan, *until);
                 side.state = State::Moving(lent, loan);
+                self.timers.remove(&(until, Due::Flow(flow.0, nth as u8)));
                 return QuotaAnswer::Go(Bytes::new(lent));
             }
             State::Idle | State::Moving(..) => {}
@@ -289,7 +291,8 @@ impl Quota {
         }
         self.serve(now, nth);
         match self.state(flow, direction) {
-            Some(State::Called(lent, loan)) => {
+            Some(State::Called(lent, loan, until)) => {
+                self.timers.remove(&(until, Due::Flow(flow.0, nth as u8)));
                 // it is here: nobody needs to call it
                 if self.ready.back() == Some(&(flow.0, nth as u8)) {
                     self.ready.pop_back();
@@ -321,17 +324,16 @@ impl Quota {
         let state = conn.sides[nth].state;
         match state {
             State::Idle | State::Moving(..) => return,
-            State::Parked(_, due) => {
+            State::Parked(_, due) | State::Called(_, _, due) => {
                 self.timers.remove(&(due, Due::Flow(flow.0, nth as u8)));
             }
             State::Ring(_) => self.leave_ring(at, flow.0, nth),
-            State::Called(..) => {}
         }
         if let Some(conn) = self.flows.get_mut(flow.0) {
             conn.sides[nth].state = State::Idle;
         }
         match state {
-            State::Called(lent, loan) => self.settle(now, flow.0, nth, lent, loan, 0),
+            State::Called(lent, loan, _) => self.settle(now, flow.0, nth, lent, loan, 0),
             _ => self.count_waiting(at, nth, -1),
         }
     }

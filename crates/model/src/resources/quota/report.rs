@@ -13,6 +13,8 @@ pub struct Snapshot {
     pub flows: usize,
     /// Accounts that wait for the relay's own rate, up and down.
     pub waiting: [usize; 2],
+    /// Bytes that flows were granted and have not reported, up and down.
+    pub lent: [u64; 2],
 }
 
 /// One look at an account.
@@ -65,6 +67,7 @@ impl Quota {
             accounts: self.accounts.len(),
             flows: self.flows.len(),
             waiting: [self.turns[0].len(), self.turns[1].len()],
+            lent: [self.relay[0].lent(), self.relay[1].lent()],
         }
     }
 

@@ -2,7 +2,11 @@
 
 use super::spending::Loan;
 use super::{Account, Direction, Due, Flow, Handle, LanePosition, Quota, Spending, State, Time};
-use crate::units::Bytes;
+use crate::units::{Bytes, Span};
+
+/// How long the turn of a called flow is kept. A driver asks within milliseconds, and what it has lost track of must
+/// not keep its part of a rate from all others.
+const KEPT: Span = Span::from_secs(1);
 
 /// Fractions of a byte for a weight of 1: turns of heavy accounts are not rounded away.
 const FRACTION: u32 = 20;
@@ -156,9 +160,11 @@ impl Quota {
             lane.stock = given;
             self.served[nth] = start;
             let Some(loan) = self.lend(head, nth, given) else { continue };
+            let until = now + KEPT;
             if let Some(conn) = self.flows.get_mut(head) {
-                conn.sides[nth].state = State::Called(given, loan);
+                conn.sides[nth].state = State::Called(given, loan, until);
             }
+            self.set_timer(until, Due::Flow(head, nth as u8));
             self.ready.push_back((head, nth as u8));
             self.place_again(now, at, nth);
         }
@@ -341,13 +347,21 @@ impl Quota {
         }
     }
 
-    /// A flow's own rate has brought what it waits for.
+    /// A flow's own rate has brought what it waits for, or it was called and did not ask.
     pub(super) fn on_flow_due(&mut self, now: Time, flow: Handle, nth: usize) {
         let Some(conn) = self.flows.get_mut(flow) else { return };
-        if let State::Parked(want, _) = conn.sides[nth].state {
-            conn.sides[nth].state = State::Ring(want);
-            let at = conn.account;
-            self.join_ring(now, at, flow, nth);
+        match conn.sides[nth].state {
+            State::Parked(want, _) => {
+                conn.sides[nth].state = State::Ring(want);
+                let at = conn.account;
+                self.join_ring(now, at, flow, nth);
+            }
+            State::Called(..) => {
+                self.rest(now, Flow(flow), Direction::ALL[nth]);
+                // where it is only late, it asks for another turn
+                self.ready.push_back((flow, nth as u8));
+            }
+            State::Idle | State::Ring(_) | State::Moving(..) => {}
         }
     }
 

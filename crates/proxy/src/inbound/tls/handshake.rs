@@ -3,6 +3,7 @@
 //! So a processor answers one of them, and looks at all else in between: while all have much to do, some hundred a second.
 //! While memory is short, addresses with many places get half of the turns at most: a processor stays free of them.
 
+use crate::observe::waiting::WaitCount;
 use crate::resources::AdmissionPermit;
 use crate::transfer::tls::TlsTransport;
 use rustls::ServerConfig;
@@ -26,6 +27,12 @@ static TURNS: LazyLock<Turns> =
 struct Turns {
     all: Semaphore,
     large: Semaphore,
+    waiting: WaitCount,
+}
+
+/// Handshakes that wait for their turn now.
+pub(crate) fn handshakes_waiting() -> u64 {
+    TURNS.waiting.now()
 }
 
 /// Its drop lets the next one compute.
@@ -34,10 +41,15 @@ type Turn<'a> = (SemaphorePermit<'a>, Option<SemaphorePermit<'a>>);
 impl Turns {
     const fn new(processors: usize) -> Self {
         let half = processors.div_ceil(2);
-        Self { all: Semaphore::const_new(processors), large: Semaphore::const_new(half) }
+        Self {
+            all: Semaphore::const_new(processors),
+            large: Semaphore::const_new(half),
+            waiting: WaitCount::new(),
+        }
     }
 
     async fn take(&self, is_large: impl Fn() -> bool) -> io::Result<Turn<'_>> {
+        let _waits = self.waiting.enter();
         loop {
             let large = match is_large() {
                 true => Some(self.large.acquire().await.map_err(io::Error::other)?),
@@ -151,7 +163,7 @@ mod tests {
         let mine = turns.large.acquire().await.unwrap();
         let mut waits = pin!(in_turn(&turns, Arc::clone(&config), transport(), || true));
         assert!(is_pending(waits.as_mut()).await);
-        assert_eq!(asked.0.load(SeqCst), 0);
+        assert_eq!((asked.0.load(SeqCst), turns.waiting.now()), (0, 1));
         let small = in_turn(&turns, Arc::clone(&config), transport(), || false).await;
         assert!(small.is_err(), "there is no key");
         assert_eq!(asked.0.load(SeqCst), 1, "it waits for no large one");
@@ -166,7 +178,7 @@ mod tests {
         drop(mine);
         assert!(waits.await.is_err() && grows.await.is_err());
         let left = [&turns.all, &turns.large].map(Semaphore::available_permits);
-        assert_eq!((asked.0.load(SeqCst), left), (3, [2, 1]));
+        assert_eq!((asked.0.load(SeqCst), left, turns.waiting.now()), (3, [2, 1], 0));
     }
 
     #[tokio::test]

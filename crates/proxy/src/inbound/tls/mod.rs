@@ -5,6 +5,8 @@ pub(crate) mod challenge;
 mod h2;
 mod handshake;
 
+pub(crate) use handshake::handshakes_waiting;
+
 use crate::inbound::detect;
 use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::LogThrottle;

@@ -1,6 +1,6 @@
 //! One live connection as the registry knows it.
 
-use super::{AccountUse, ConnectionState, Protocol};
+use super::{AccountUse, CarrierUse, ConnectionState, Protocol};
 use crate::observe::leg_stats::LegStats;
 use crate::observe::rest::Rest;
 use crate::observe::traces::Trace;
@@ -56,6 +56,8 @@ pub(crate) struct ConnectionEntry {
     /// Set when the connection must end, in case its task is not known yet.
     ended: AtomicBool,
     pub(super) share: Mutex<Option<Weak<dyn AccountUse>>>,
+    /// Of an HTTP/2 connection: what its streams come in.
+    carrier: OnceLock<Weak<dyn CarrierUse>>,
 }
 
 #[derive(Debug)]
@@ -151,6 +153,7 @@ impl ConnectionEntry {
             place: OnceLock::new(),
             ended: AtomicBool::new(false),
             share: Mutex::default(),
+            carrier: OnceLock::new(),
         }
     }
 
@@ -160,6 +163,18 @@ impl ConnectionEntry {
             Arc::downgrade(&share)
         });
         *locked(&self.share) = weak;
+    }
+
+    pub(crate) fn set_carrier<T: CarrierUse + 'static>(&self, carrier: &Arc<T>) {
+        let carrier: Arc<dyn CarrierUse> = Arc::clone(carrier) as _;
+        // set once, at the beginning
+        let _ = self.carrier.set(Arc::downgrade(&carrier));
+    }
+
+    /// Why nothing more is read of the connection that it is, or that it is a stream of.
+    pub(super) fn carrier_waits(&self) -> Option<String> {
+        let entry = self.outer.as_deref().unwrap_or(self);
+        entry.carrier.get()?.upgrade()?.waits()
     }
 
     /// Whether it is a tunnel by CONNECT or SOCKS, diverted or forwarded, that is open in both directions and not yet marked silent.

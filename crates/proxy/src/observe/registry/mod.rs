@@ -68,6 +68,12 @@ pub(crate) trait AccountUse: Debug + Send + Sync {
     fn waits(&self) -> Option<String>;
 }
 
+/// What carries the messages of connections within one, as the status reports it.
+pub(crate) trait CarrierUse: Debug + Send + Sync {
+    /// Why nothing more of it is read, in words; `None` while it is read.
+    fn waits(&self) -> Option<String>;
+}
+
 /// Hears that a silent tunnel moves bytes again, and that a connection moves more than a few packets.
 pub(crate) trait TunnelActivity: Debug + Send + Sync {
     fn on_tunnel_moved(&self, entry: &ConnectionEntry);

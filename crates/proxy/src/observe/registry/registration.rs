@@ -191,7 +191,7 @@ impl Registration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TunnelActivity;
+    use super::super::{CarrierUse, TunnelActivity};
     use super::*;
     use std::sync::Mutex;
 
@@ -205,6 +205,30 @@ mod tests {
         fn on_bulk(&self, entry: &ConnectionEntry) {
             locked(&self.0).push(entry.leg_numbers());
         }
+    }
+
+    #[derive(Debug)]
+    struct Owes;
+
+    impl CarrierUse for Owes {
+        fn waits(&self) -> Option<String> {
+            Some("it owes".to_owned())
+        }
+    }
+
+    #[test]
+    fn streams_say_that_their_connection_is_not_read() {
+        let registry = Arc::new(Registry::new(Arc::new(Bulk::default())));
+        let outer = registry.enter(([192, 0, 2, 1], 5_000).into());
+        let stream = outer.inner();
+        let waits = |of: &Registration| of.entry.status(&[]).waits;
+        assert_eq!(waits(&stream), None);
+        let owes = Arc::new(Owes);
+        outer.entry.set_carrier(&owes);
+        assert_eq!(waits(&stream).as_deref(), Some("it owes"));
+        assert_eq!(waits(&outer).as_deref(), Some("it owes"));
+        drop(owes);
+        assert_eq!(waits(&stream), None);
     }
 
     #[test]

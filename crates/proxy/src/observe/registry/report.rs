@@ -120,7 +120,7 @@ impl ConnectionEntry {
                 .as_ref()
                 .map(|account| account.name.clone())
                 .or_else(|| share.as_ref().map(|share| share.account().to_owned())),
-            waits: share.as_ref().and_then(|share| share.waits()),
+            waits: share.as_ref().and_then(|share| share.waits()).or_else(|| self.carrier_waits()),
             destination: detail.destination.clone(),
             through: detail.through.to_vec(),
             age_seconds: seconds(self.since),

@@ -14,6 +14,10 @@ pub struct SharingStatus {
     pub waiting_up: u64,
     /// Accounts that wait for their turn to receive.
     pub waiting_down: u64,
+    /// Bytes that connections were granted to send, and that have not moved yet.
+    pub lent_up: u64,
+    /// The same of bytes that they receive.
+    pub lent_down: u64,
     /// Connections that were not admitted: unclaimed, too many, too fast, or a quota was used up.
     pub refused: u64,
     /// Each account, by name.

@@ -80,6 +80,15 @@ pub struct PressureStatus {
     /// Heads, TLS sessions and HTTP/2 connections that were refused for want of memory.
     #[serde(default)]
     pub memory_refused: u64,
+    /// Heads, TLS sessions and HTTP/2 connections that wait until others have given memory back.
+    #[serde(default)]
+    pub memory_waiting: u64,
+    /// TLS handshakes of clients that wait for a processor.
+    #[serde(default)]
+    pub handshakes_waiting: u64,
+    /// Log-ins whose password was not looked at, and that are answered a second later.
+    #[serde(default)]
+    pub log_ins_held_back: u64,
     /// Requests that were refused because their address had as many in service, or as much memory, as is left to it
     /// beside others; and flows of peers, for the same reason.
     #[serde(default)]

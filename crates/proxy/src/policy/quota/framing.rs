@@ -4,6 +4,8 @@
 use super::Quotas;
 use super::connection::AccountConnection;
 use super::state::{State, UsageCounters};
+use crate::observe::registry::CarrierUse;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::{Account, Direction};
 use ekiden_model::units::{Bytes, Span, Time};
@@ -98,6 +100,14 @@ impl Framing {
     }
 }
 
+impl CarrierUse for Framing {
+    fn waits(&self) -> Option<String> {
+        let paid_at = Time::from_nanos(self.paid_at.load(Relaxed));
+        let text = "nothing more is read of its HTTP/2 connection until its account's rate has paid for frames and records";
+        (paid_at > clock::now()).then(|| text.to_owned())
+    }
+}
+
 impl Drop for Framing {
     // perhaps within a lock
     fn drop(&mut self) {
@@ -152,4 +162,27 @@ pub(super) fn charge_due(
     let bytes = due.swap(0, Relaxed);
     let counted = charge(state, now, account, used, direction, bytes).unwrap_or(0);
     due.fetch_add(bytes - counted, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Limits, Sharing};
+    use ekiden_model::units::Rate;
+
+    #[test]
+    fn a_carrier_waits_until_its_account_has_paid() {
+        let quotas = Quotas::new(&Sharing::default());
+        let rates = [Some(Rate::from_bits_per_second(8_000)); 2];
+        quotas.set("home", Limits { rates, ..Limits::default() });
+        let connection = quotas.admit_known("home", None).unwrap();
+        let framing = Framing::default();
+        framing.set_payer(Some(&*connection));
+        framing.settle();
+        assert_eq!(framing.waits(), None);
+        // more than is saved up
+        framing.add(Direction::Up, 64 * 1024);
+        framing.settle();
+        assert!(framing.waits().is_some_and(|why| why.contains("HTTP/2")));
+    }
 }

@@ -34,7 +34,9 @@ impl Quotas {
         }
         let [uplink, downlink] =
             state.config.rates.map(|rate| rate.map(|r| r.as_bits_per_second()));
-        let [waiting_up, waiting_down] = state.quota.snapshot().waiting.map(|n| n as u64);
+        let seen = state.quota.snapshot();
+        let [waiting_up, waiting_down] = seen.waiting.map(|n| n as u64);
+        let [lent_up, lent_down] = seen.lent;
         let (accounts, all): (Vec<_>, usize) = match busiest {
             None => {
                 let accounts = state.accounts.iter();
@@ -54,6 +56,8 @@ impl Quotas {
             downlink,
             waiting_up,
             waiting_down,
+            lent_up,
+            lent_down,
             refused: state.refused,
             accounts,
         };

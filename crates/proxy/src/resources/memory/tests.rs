@@ -91,9 +91,11 @@ async fn waiting_for_memory_ends_when_it_is_given_back() {
     let second = client(&resources, LARGE);
     let mut waits = pin!(second.hold(32 * KIB));
     assert!(at_once(waits.as_mut()).await.is_none());
+    assert_eq!(resources.memory_waiting(), 1);
     assert!(first.place.evicted.load(SeqCst), "it holds the most, and nothing is served");
     drop(memory);
     assert!(at_once(waits.as_mut()).await.flatten().is_some(), "no time passed");
+    assert_eq!(resources.memory_waiting(), 0);
     assert_eq!(resources.memory_refused.load(Relaxed), 0);
 }
 

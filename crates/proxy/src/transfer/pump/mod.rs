@@ -135,6 +135,11 @@ impl Pump {
         self.blocked
     }
 
+    /// It is polled no more: a turn that it waits for goes to others.
+    pub(crate) fn give_up(&mut self) {
+        self.meter.rest();
+    }
+
     fn holds_bytes(&self) -> bool {
         match &self.held {
             HeldBytes::Nothing => false,
@@ -214,6 +219,10 @@ impl Pump {
             End::Flow(flow) => {
                 let room = flow.poll_room(cx);
                 self.blocked = room.is_pending();
+                if self.blocked {
+                    // others fill what is shared, perhaps for as long as they wait for this one's turn
+                    self.meter.rest();
+                }
                 ready!(room).map_err(PumpError::Sink)?
             }
         };

@@ -13,6 +13,8 @@ use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::units::{Bytes, Rate, Time};
 use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 
 /// To a relay that joins while the disk is full or cannot be written.
@@ -28,6 +30,11 @@ impl Inner {
         own: Option<&str>,
     ) -> Option<TunnelEnd> {
         while let Some(event) = events.recv().await {
+            #[cfg(test)]
+            {
+                let panics = own.is_some() && self.panics.swap(false, Ordering::AcqRel);
+                assert!(!panics, "a test asked for it");
+            }
             match event {
                 Event::Up { tunnel, peer } => self.on_up(driver, tunnel, peer, own),
                 Event::Down { tunnel, peer, end } => {

@@ -88,8 +88,8 @@ impl Joined {
 
 impl Inner {
     /// Keeps a tunnel to a relay that invited us.
-    pub(crate) async fn connect(self: Arc<Self>, joined: Joined) {
-        let joined = Arc::new(joined);
+    pub(crate) async fn connect(self: Arc<Self>, joined: Arc<Joined>) {
+        self.leave_unattended(&joined.name);
         // a peer that ended a tunnel itself may not know this relay any more
         let mut hasty = true;
         loop {
@@ -104,6 +104,15 @@ impl Inner {
             tracing::debug!(peer = %joined.name, why, %pause, "connecting again after a pause");
             self.on_attempt(&joined.name, Some(clock::now() + pause));
             tokio::time::sleep(pause.into()).await;
+        }
+    }
+
+    /// A tunnel from before a panic, to which nobody attends.
+    fn leave_unattended(&self, name: &str) {
+        if let Some(known) = locked(&self.known).get(name)
+            && known.ready.send_if_modified(|ready| ready.take().is_some())
+        {
+            locked(&known.outage).on_lost(clock::now());
         }
     }
 

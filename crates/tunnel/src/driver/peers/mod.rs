@@ -1,7 +1,7 @@
 //! Known peers and their tunnels: connects, again and again, to those that invited this relay, and
 //! listens for those it invited.
 
-use super::{Driver, Flow, PacingError, locked};
+use super::{Driver, Flow, PacingError, locked, restarted};
 use crate::core::{Limits, Snapshot};
 use crate::driver::peers::connect::Joined;
 use crate::driver::peers::listening::Listening;
@@ -120,6 +120,9 @@ struct Inner {
     unsaved: Mutex<Option<String>>,
     carried: Carried,
     origin: Instant,
+    /// A test wants the task of a joined peer to panic.
+    #[cfg(test)]
+    panics: std::sync::atomic::AtomicBool,
 }
 
 impl Drop for Peers {
@@ -162,6 +165,8 @@ impl Peers {
             unsaved: Mutex::default(),
             carried: Carried::default(),
             origin,
+            #[cfg(test)]
+            panics: Default::default(),
         });
         // before it is read: a change meanwhile is noticed later
         let watch = Watch { seen: inner.settings.store.changed(), said: None };
@@ -180,7 +185,10 @@ impl Peers {
             let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
             tasks.push(tokio::spawn(tcp_fallback::listen(listener, credentials, inside, limits)));
         }
-        tasks.push(tokio::spawn(watch.run(Arc::clone(&inner))));
+        let (watched, mut first) = (Arc::clone(&inner), Some(watch));
+        // after a panic the store is read again
+        let watch = move || first.take().unwrap_or_default().run(Arc::clone(&watched));
+        tasks.push(tokio::spawn(restarted("the look at known relays", watch)));
         Ok(Self { inner, tasks })
     }
 
@@ -274,6 +282,7 @@ impl Peers {
     }
 }
 
+#[derive(Debug, Default)]
 struct Watch {
     /// The store's state that was applied.
     seen: Option<SystemTime>,
@@ -290,9 +299,12 @@ impl Watch {
                 self.look(&inner);
                 self
             });
-            // ends with the runtime, or with a panic
-            let Ok(watch) = looked.await else { return };
-            self = watch;
+            self = match looked.await {
+                Ok(watch) => watch,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // the runtime ends
+                Err(_) => return,
+            };
         }
     }
 
@@ -347,8 +359,11 @@ impl Inner {
                 old.peer = peer;
                 continue;
             }
-            let connecting =
-                Joined::of(&peer).map(|joined| tokio::spawn(Arc::clone(self).connect(joined)));
+            let connecting = Joined::of(&peer).map(|joined| {
+                let (inner, joined) = (Arc::clone(self), Arc::new(joined));
+                let connect = move || Arc::clone(&inner).connect(Arc::clone(&joined));
+                tokio::spawn(restarted("the tunnel to a relay that invited this one", connect))
+            });
             let name = peer.name.clone();
             let ready = watch::Sender::new(None);
             let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));

@@ -116,6 +116,8 @@ fn inner(credentials: &Credentials) -> Inner {
         unsaved: Default::default(),
         carried: Default::default(),
         origin: Instant::now() - Duration::from_nanos(clock::now().as_nanos()),
+        #[cfg(test)]
+        panics: Default::default(),
     }
 }
 

@@ -116,6 +116,7 @@ where
         Counted::new(client, Arc::clone(&framing), Arc::clone(&untaken), Arc::clone(&kept));
     let (client, mut allowance) = ReadLimit::new(client, READ_AT_ONCE);
     let mut paid = Paid::new(Arc::clone(&framing));
+    session.registration.entry.set_carrier(&framing);
     let mut builder = Builder::new();
     if session.config.why_no_datagrams().is_none() {
         // RFC 8441 §3; where it is not set, the library resets such streams

@@ -79,6 +79,21 @@ async fn a_listening_thread_that_panics_ends_its_flows_and_listens_again() {
     ends_flows_and_connects_again(true).await;
 }
 
+/// The tunnel that nobody attends to any more is not used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_task_of_a_joined_relay_that_panics_connects_again() {
+    let mut pair = pair(mbit(20));
+    drop(flow(&mut pair).await);
+    let peers = &pair.near;
+    let before = locked(&peers.inner.known)["far"].ready.borrow().clone().unwrap();
+    peers.inner.panics.store(true, Ordering::Release);
+    before.driver.close(before.tunnel, "a test");
+    within(comes_again(peers, "far", &before)).await;
+    let (mut client, mut server) = within(flow(&mut pair)).await;
+    client.write_all(b"hello").await.unwrap();
+    within(server.read_exact(&mut [0; 5])).await.unwrap();
+}
+
 /// Handles of flows that were lost do not mean flows of later tunnels.
 #[test]
 fn a_core_that_begins_anew_uses_no_number_of_a_tunnel_again() {
