@@ -9,6 +9,7 @@ mod forward;
 mod gateway;
 mod inherit;
 mod legs;
+mod listeners;
 mod peers;
 mod resources;
 mod routing;
@@ -16,6 +17,7 @@ mod wireguard;
 
 pub use access::includes;
 pub(crate) use inherit::inherit;
+pub use listeners::{Listener, listeners};
 
 use crate::draft::Draft;
 use crate::reader::Reader;
@@ -49,6 +51,7 @@ pub(super) fn check(
     gateway::gateway(reader, draft);
     wireguard::wireguard(reader, draft);
     access::listen(reader, draft, file_listens);
+    listeners::clashes(reader, draft);
     access::management(reader, draft);
     alerts::alerts(reader, draft);
     alerts::traces(reader, draft);

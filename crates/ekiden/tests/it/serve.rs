@@ -140,6 +140,9 @@ fn a_second_daemon_on_the_socket_is_refused() {
     let other = daemon.path().join("other.sock").display().to_string();
     let third = daemon.run(&["serve", "--listen", &taken, "--socket", &other]);
     assert_eq!(third.status.code(), Some(69), "{third:?}");
+    let log = String::from_utf8_lossy(&third.stderr);
+    let why = format!("--listen asks for it, and it is taken by ekiden, process {}", daemon.pid());
+    assert!(log.contains(&why), "{log}");
     assert!(!Path::new(&other).exists());
 }
 

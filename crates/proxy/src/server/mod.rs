@@ -70,9 +70,6 @@ fn hint(address: &SocketAddr, error: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse if address.port() == 53 => {
             "; another program answers names there, perhaps systemd-resolved or dnsmasq: `ekiden doctor` says which"
         }
-        io::ErrorKind::AddrInUse => {
-            "; another program is there, perhaps another ekiden: choose another port with --listen"
-        }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
         _ => "",
