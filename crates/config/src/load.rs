@@ -1,7 +1,8 @@
 //! Finding and opening the configuration and the password files it names.
 
-use super::problem::{Problem, Severity};
-use super::{LONGEST, Overrides, Reading, Secret, SecretOf, read_with};
+use super::problem::{Problem, Severity, by_place};
+use super::{LONGEST, Origin, Overrides, Reading, Secret, SecretOf, read_with};
+use crate::problem::place::Source;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,6 +17,36 @@ pub struct Loaded {
     pub text: String,
     /// What reading it came to.
     pub reading: Reading,
+}
+
+impl Loaded {
+    /// Adds a problem at a key such as `tls.certificate`; about the whole file where that does not set the key.
+    pub fn add(
+        &mut self,
+        severity: Severity,
+        key: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let file = self.file.as_ref().map(|file| file.display().to_string());
+        let place = match self.reading.origins.get(key) {
+            Some(Origin::Line(line) | Origin::Inherited(line) | Origin::Both(line, _)) => {
+                let lines = self.text.split_inclusive('\n');
+                let start: usize = lines.take(line - 1).map(str::len).sum();
+                let whole = self.text[start..].lines().next().unwrap_or_default();
+                // the value, where it stands behind its key
+                let skipped = whole.find('=').map_or(0, |equals| equals + 1);
+                let value = &whole[skipped..];
+                let from = start + skipped + value.len() - value.trim_start().len();
+                let source = Source::new(file.as_deref().unwrap_or_default(), &self.text);
+                Some(source.place(&(from..from + value.trim().len())))
+            }
+            Some(Origin::Flag(_)) | None => None,
+        };
+        let (message, hint) = (message.into(), hint.into());
+        self.reading.problems.push(Problem { severity, file, place, message, hint });
+        self.reading.problems.sort_by_key(by_place);
+    }
 }
 
 /// The configuration used when none is named, the first that is there of `$XDG_CONFIG_HOME/ekiden/config.toml`,

@@ -19,7 +19,8 @@ pub struct Listener {
     pub tcp: bool,
     /// For datagrams.
     pub udp: bool,
-    path: String,
+    /// Its place in the file, such as `listen[0]`.
+    pub path: String,
 }
 
 impl Listener {
