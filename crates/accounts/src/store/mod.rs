@@ -49,6 +49,11 @@ pub enum StoreError {
     /// It does not answer, or answers with an error.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// Its server cannot be connected to, or has no connection left: a host with its port, or a socket's folder.
+    #[error(
+        "the database failed: no connection to {server}, which `database` in [accounts] names: {why}; check the name, and that the server runs"
+    )]
+    Unreached { server: String, why: String },
     /// Seconds.
     #[error("the database did not answer within {0} s")]
     Late(u64),
@@ -133,7 +138,8 @@ impl Store {
         #[cfg(feature = "postgres")]
         {
             let said = std::env::var_os("PGSSLMODE").is_some();
-            Self::open(&secured::address(address, said)?, true).await
+            let opened = Self::open(&secured::address(address, said)?, true).await;
+            opened.map_err(|error| secured::named(error, address))
         }
         #[cfg(not(feature = "postgres"))]
         {
