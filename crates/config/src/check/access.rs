@@ -55,6 +55,8 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
         .iter()
         .filter(allows)
         .any(|rule| rule.from.is_empty() && rule.peers.is_empty() && matches_all(&rule.to));
+    // who is admitted is not known then
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
             report(
@@ -84,6 +86,9 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             );
         }
         if draft.accounts.enabled && (draft.accounts.required || (!named && !unnamed)) {
+            continue;
+        }
+        if misread {
             continue;
         }
         if !named {

@@ -11,7 +11,8 @@ pub(super) fn dns(reader: &mut Reader<'_>, draft: &Draft) {
         reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
     }
     let names = |rule: &RuleDraft| rule.action == "allow" && !rule.from.is_empty();
-    let admitted = draft.accounts.enabled || draft.rules.iter().any(names);
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
+    let admitted = misread || draft.accounts.enabled || draft.rules.iter().any(names);
     for (nth, at) in dns.listen.iter().enumerate() {
         let here = format!("dns.listen[{nth}]");
         if at.port() == 0 {

@@ -6,7 +6,8 @@ use ekiden_proxy::settings::SendProxy;
 
 pub(super) fn forwards(reader: &mut Reader<'_>, draft: &Draft) {
     let admits = |rule: &RuleDraft| rule.action == "allow" && rule.peers.is_empty();
-    let admitted = draft.accounts.enabled || draft.rules.iter().any(admits);
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
+    let admitted = misread || draft.accounts.enabled || draft.rules.iter().any(admits);
     for (index, forward) in draft.forwards.iter().enumerate() {
         let path = format!("forward[{index}]");
         if forward.listen.is_empty() && !reader.spans.contains_key(&format!("{path}.listen")) {
