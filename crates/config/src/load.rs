@@ -88,6 +88,9 @@ pub fn load(named: Option<&Path>, overrides: &Overrides) -> Loaded {
                     "ekiden config example > config.toml writes one to begin with"
                 }
                 io::ErrorKind::PermissionDenied => "it must be readable by the user ekiden runs as",
+                io::ErrorKind::InvalidData => {
+                    "save it as UTF-8; of Latin-1, `iconv -f LATIN1 -t UTF-8` makes that"
+                }
                 _ => "",
             };
             let why = format!("the configuration cannot be read: {error}");
@@ -200,7 +203,7 @@ fn read_limited(path: &Path) -> io::Result<(String, bool)> {
             .iter()
             .filter(|b| **b == b'\n')
             .count();
-        io::Error::other(format!("it is not UTF-8 (line {line})"))
+        io::Error::new(io::ErrorKind::InvalidData, format!("it is not UTF-8 (line {line})"))
     })?;
     Ok((text, data.permissions().mode() & 0o004 != 0))
 }
@@ -298,5 +301,10 @@ mod tests {
         for path in [dir.path().join("none.toml"), dir.path().to_owned()] {
             assert!(!load(Some(&path), &Overrides::default()).reading.is_usable());
         }
+        let path = dir.path().join("latin1.toml");
+        fs::write(&path, b"# caf\xe9\n").unwrap();
+        let problems = load(Some(&path), &Overrides::default()).reading.problems;
+        let line = problems.first().unwrap().line();
+        assert!(line.contains("not UTF-8 (line 1)") && line.contains("iconv"), "{line}");
     }
 }
