@@ -65,7 +65,10 @@ pub enum StoreError {
     NoSuchAccount(String),
     #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
     NameTaken(String),
-    #[error("the {kind} \"{identity}\" already belongs to a device; each may belong to one")]
+    #[error(
+        "the {} \"{identity}\" already belongs to a device; each may belong to one",
+        identified_by(kind)
+    )]
     CredentialTaken {
         /// `password`, `prefix`, `peer` or `wireguard`.
         kind: &'static str,
@@ -79,6 +82,15 @@ pub enum StoreError {
     Unreadable(UnreadableAccount),
     #[error("{0}")]
     Refused(String),
+}
+
+/// What the identity of a credential is called.
+fn identified_by(kind: &str) -> &str {
+    match kind {
+        "password" => "user name",
+        "wireguard" => "WireGuard key",
+        kind => kind,
+    }
 }
 
 /// What an account used in a period, on all relays together.

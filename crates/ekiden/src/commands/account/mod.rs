@@ -177,7 +177,7 @@ async fn remove(name: &str, config: &AccountConfig) -> Done {
     store.remove(name).await?;
     store.close().await;
     Ok(out(&format!(
-        "removed account \"{}\"; a running daemon ends its connections within 2 s\n",
+        "removed account \"{}\"; a running daemon ends its connections within a second\n",
         clean(name)
     )))
 }
