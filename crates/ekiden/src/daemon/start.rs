@@ -192,6 +192,9 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             );
             Ok([reread.warnings, lacks].concat())
         });
+        if let Err(why) = &done {
+            server.on_reload_refused(why.clone());
+        }
         if let Some(answer) = answer {
             answer.give(done);
         }

@@ -125,8 +125,13 @@ fn a_reload_with_mistakes_changes_nothing() {
     {
         assert!(log.contains(part), "{part}\n{log}");
     }
+    let refused = status["refused_reload"]["errors"].to_string();
+    assert!(refused.contains("unknown key `colour`"), "{status}");
+    let human = daemon.run(&["status"]);
+    assert!(String::from_utf8_lossy(&human.stdout).contains("was refused"), "{human:?}");
     daemon.reload("name = \"two\"\n");
     let status = daemon.status();
+    assert!(status["refused_reload"].is_null(), "{status}");
     assert_eq!((status["name"].as_str(), status["reloads"].as_u64()), (Some("two"), Some(1)));
 }
 

@@ -119,6 +119,8 @@ struct Inner {
     stopping: watch::Sender<bool>,
     started: Time,
     reloads: AtomicU64,
+    /// Since the last reload was refused, and why.
+    refused_reload: Mutex<Option<(Time, Vec<String>)>>,
 }
 
 impl Server {
@@ -163,6 +165,7 @@ impl Server {
             stopping: watch::Sender::new(false),
             started: clock::now(),
             reloads: AtomicU64::new(0),
+            refused_reload: Mutex::default(),
         });
         inner.start_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);

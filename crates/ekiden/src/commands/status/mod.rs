@@ -56,6 +56,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         listen.join(" "),
         count(status.reloads, "time")
     ));
+    out.push_str(&alerts::refused_reload(status));
     out.push_str(&format!(
         "{} accepted, {}, {} refused, {} failed; {} up, {} down\n",
         count(totals.accepted, "connection"),

@@ -66,7 +66,7 @@ fn the_limits_of_the_recorded_machine_are_named_with_what_mends_them() {
 }
 
 #[test]
-fn a_user_other_than_root_sees_commands_that_work_for_him() {
+fn a_user_other_than_root_sees_commands_with_sudo() {
     let style = print::Style { colour: false, columns: None, sudo: true };
     let mut out = Vec::new();
     print::text(&report(recorded()), style, &mut out).unwrap();
