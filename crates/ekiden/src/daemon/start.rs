@@ -209,12 +209,18 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         stopped = server.stop(limit) => Some(stopped),
         () = signals.stop() => None,
     };
+    let connections = |n: u64| crate::print::count(n, "connection");
     match stopped {
         Some(stopped) if stopped.cut > 0 => {
-            warn!("stopped: {} connections finished, {} were cut", stopped.finished, stopped.cut);
+            let finished = connections(stopped.finished);
+            let were = if stopped.cut == 1 { "was" } else { "were" };
+            warn!("stopped: {finished} finished, {} {were} cut", stopped.cut);
         }
-        Some(stopped) => info!("stopped: {} connections finished", stopped.finished),
-        None => warn!("stopped at once by a second signal: {} connections were cut", handle.cut()),
+        Some(stopped) => info!("stopped: {} finished", connections(stopped.finished)),
+        None => {
+            let cut = connections(handle.cut());
+            warn!("stopped at once by a second signal, which cut {cut}");
+        }
     }
     for task in [answering, counting].into_iter().flatten() {
         task.abort();

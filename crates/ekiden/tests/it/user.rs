@@ -89,6 +89,9 @@ fn a_cut_account_is_listed_as_cut_at_once_and_no_daemon_is_promised() {
     let off = Accounts::with("");
     let said = off.account(&["add", "tanaka", "--peer", "ship"], "");
     assert!(said.contains("it counts once accounts are enabled"), "{said}");
+    let unknown = off.run(&["account", "set", "tanaka", "--peer", "ship2"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.success() && said.contains("knows no peer `ship2`"), "{unknown:?}");
     let said = off.account(&["set", "tanaka", "--down", "5 Mbit/s"], "");
     assert!(said.contains("accounts are not enabled"), "{said}");
     let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
