@@ -319,7 +319,7 @@ impl accounts::Directory for AccountDirectory {
             _ => None,
         };
         let users = account.devices.iter().filter_map(user).collect();
-        let renews = self.renews(id);
+        let renews = accounts::Directory::renews(self, id);
         let expires = account.attributes.expires.map(|day| day.to_string());
         Some(AccountDetails { devices, users, renews, expires })
     }
