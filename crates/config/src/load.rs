@@ -29,7 +29,10 @@ impl Loaded {
         hint: impl Into<String>,
     ) {
         let file = self.file.as_ref().map(|file| file.display().to_string());
-        let place = match self.reading.origins.get(key) {
+        // one value may stand for a list of one
+        let origins = &self.reading.origins;
+        let origin = origins.get(key).or_else(|| origins.get(key.rsplit_once('[')?.0));
+        let place = match origin {
             Some(Origin::Line(line) | Origin::Inherited(line) | Origin::Both(line, _)) => {
                 let lines = self.text.split_inclusive('\n');
                 let start: usize = lines.take(line - 1).map(str::len).sum();

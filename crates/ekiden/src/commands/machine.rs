@@ -176,6 +176,8 @@ mod tests {
             assert!(found.contains(place) && found.contains(why), "{text}: {found}");
             assert_eq!(is_usable, usable, "{text}: {found}");
         }
+        let (found, _) = judged("[management]\nlisten = \"192.0.2.77:9128\"\ncleartext = true\n");
+        assert!(found.contains("config.toml:2:10") && found.contains("192.0.2.77"), "{found}");
         let fine = "[log]\naccess = \"DIR/access.log\"\n[accounts]\nstate = \"DIR/new/state\"\n\
             [leg.direct]\ncongestion = [\"reno\", \"nv\"]\n";
         assert_eq!(judged(fine).0, "");
