@@ -60,11 +60,12 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
     summary(report, &others, out)
 }
 
-/// A root's command for another user. The shell itself needs root where it writes files or goes on to a second command.
-fn with_sudo(command: &str) -> String {
+/// A command of root's for another user. The shell itself needs root where it writes files or goes on to a second command.
+fn with_sudo(mend: &str) -> String {
+    let (command, comment) = mend.split_at(mend.find(" # ").unwrap_or(mend.len()));
     match command.contains(['>', '|', ';']) || command.contains("&&") {
-        true => format!("sudo sh -c '{}'", command.replace('\'', "'\\''")),
-        false => format!("sudo {command}"),
+        true => format!("sudo sh -c '{}'{comment}", command.replace('\'', "'\\''")),
+        false => format!("sudo {command}{comment}"),
     }
 }
 

@@ -73,6 +73,7 @@ fn a_user_other_than_root_sees_commands_with_sudo() {
     let text = String::from_utf8(out).unwrap();
     for line in [
         "$ sudo sysctl -w net.core.rmem_max=16777216\n",
+        "$ sudo prlimit --pid $$ --nofile=65536:65536 # this shell; ",
         "$ sudo sh -c 'modprobe sch_fq && sysctl -w net.core.default_qdisc=fq'\n",
     ] {
         assert!(text.contains(line), "{line}: {text}");
