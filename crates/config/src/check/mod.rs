@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod addresses;
 mod alerts;
 mod certificates;
 mod dns;
@@ -9,15 +10,14 @@ mod forward;
 mod gateway;
 mod inherit;
 mod legs;
-mod listeners;
 mod peers;
 mod resources;
 mod routing;
 mod wireguard;
 
 pub use access::includes;
+pub use addresses::{Listener, listeners};
 pub(crate) use inherit::inherit;
-pub use listeners::{Listener, listeners};
 
 use crate::draft::Draft;
 use crate::reader::Reader;
@@ -51,7 +51,7 @@ pub(super) fn check(
     gateway::gateway(reader, draft);
     wireguard::wireguard(reader, draft);
     access::listen(reader, draft, file_listens);
-    listeners::clashes(reader, draft);
+    addresses::clashes(reader, draft);
     access::management(reader, draft);
     alerts::alerts(reader, draft);
     alerts::traces(reader, draft);
