@@ -38,6 +38,8 @@ async fn does_what_it_should(store: &Store) {
     // a prefix is the same however it is written
     let same = store.add(&account("suzuki", prefix("100.64.1.9/24"))).await;
     assert!(matches!(same, Err(StoreError::CredentialTaken { kind: "prefix", .. })), "{same:?}");
+    let taken = StoreError::CredentialTaken { kind: "password", identity: "anna".to_owned() };
+    assert!(taken.to_string().starts_with("the user name \"anna\" already"), "{taken}");
     assert!(matches!(store.account("suzuki").await, Err(StoreError::NoSuchAccount(_))));
     assert_eq!(store.accounts().await.unwrap(), table);
 

@@ -116,6 +116,7 @@ impl From<StoreError> for Problem {
             StoreError::Folder { .. }
             | StoreError::Address(_)
             | StoreError::Database(_)
+            | StoreError::Unreached { .. }
             | StoreError::Late(_)
             | StoreError::Schema(_)
             | StoreError::Locked => {

@@ -5,6 +5,7 @@ use super::problem::Problem;
 #[cfg(feature = "dashboard")]
 use super::server::Turns;
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use ekiden_accounts::{AccountSync, Store};
 use ekiden_proxy::Handle;
 use ekiden_proxy::observe::status::Status;
@@ -225,7 +226,8 @@ impl StatusCache {
     pub(super) async fn store(&self) -> Result<Store, Problem> {
         let Some(sync) = &self.running()?.sync else {
             let none = "this relay has no accounts";
-            return Err(Problem::unavailable("no-accounts", none)
+            // waiting changes nothing
+            return Err(Problem::new(StatusCode::CONFLICT, "no-accounts", none)
                 .hint("set enabled = true in [accounts], and restart the daemon"));
         };
         Ok(sync.database().await?)

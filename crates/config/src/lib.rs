@@ -14,7 +14,7 @@ mod reader;
 mod show;
 mod value;
 
-pub use check::includes;
+pub use check::{Listener, includes, listeners};
 pub use draft::{Alerts, At, Control, Draft, Log, Management, Traces};
 pub use example::example;
 pub use keys::name;

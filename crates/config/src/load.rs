@@ -1,7 +1,8 @@
 //! Finding and opening the configuration and the password files it names.
 
-use super::problem::{Problem, Severity};
-use super::{LONGEST, Overrides, Reading, Secret, SecretOf, read_with};
+use super::problem::{Problem, Severity, by_place};
+use super::{LONGEST, Origin, Overrides, Reading, Secret, SecretOf, read_with};
+use crate::problem::place::Source;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,6 +17,39 @@ pub struct Loaded {
     pub text: String,
     /// What reading it came to.
     pub reading: Reading,
+}
+
+impl Loaded {
+    /// Adds a problem at a key such as `tls.certificate`; about the whole file where that does not set the key.
+    pub fn add(
+        &mut self,
+        severity: Severity,
+        key: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let file = self.file.as_ref().map(|file| file.display().to_string());
+        // one value may stand for a list of one
+        let origins = &self.reading.origins;
+        let origin = origins.get(key).or_else(|| origins.get(key.rsplit_once('[')?.0));
+        let place = match origin {
+            Some(Origin::Line(line) | Origin::Inherited(line) | Origin::Both(line, _)) => {
+                let lines = self.text.split_inclusive('\n');
+                let start: usize = lines.take(line - 1).map(str::len).sum();
+                let whole = self.text[start..].lines().next().unwrap_or_default();
+                // the value, where it stands behind its key
+                let skipped = whole.find('=').map_or(0, |equals| equals + 1);
+                let value = &whole[skipped..];
+                let from = start + skipped + value.len() - value.trim_start().len();
+                let source = Source::new(file.as_deref().unwrap_or_default(), &self.text);
+                Some(source.place(&(from..from + value.trim().len())))
+            }
+            Some(Origin::Flag(_)) | None => None,
+        };
+        let (message, hint) = (message.into(), hint.into());
+        self.reading.problems.push(Problem { severity, file, place, message, hint });
+        self.reading.problems.sort_by_key(by_place);
+    }
 }
 
 /// The configuration used when none is named, the first that is there of `$XDG_CONFIG_HOME/ekiden/config.toml`,
@@ -57,6 +91,9 @@ pub fn load(named: Option<&Path>, overrides: &Overrides) -> Loaded {
                     "ekiden config example > config.toml writes one to begin with"
                 }
                 io::ErrorKind::PermissionDenied => "it must be readable by the user ekiden runs as",
+                io::ErrorKind::InvalidData => {
+                    "save it as UTF-8; of Latin-1, `iconv -f LATIN1 -t UTF-8` makes that"
+                }
                 _ => "",
             };
             let why = format!("the configuration cannot be read: {error}");
@@ -169,7 +206,7 @@ fn read_limited(path: &Path) -> io::Result<(String, bool)> {
             .iter()
             .filter(|b| **b == b'\n')
             .count();
-        io::Error::other(format!("it is not UTF-8 (line {line})"))
+        io::Error::new(io::ErrorKind::InvalidData, format!("it is not UTF-8 (line {line})"))
     })?;
     Ok((text, data.permissions().mode() & 0o004 != 0))
 }
@@ -267,5 +304,10 @@ mod tests {
         for path in [dir.path().join("none.toml"), dir.path().to_owned()] {
             assert!(!load(Some(&path), &Overrides::default()).reading.is_usable());
         }
+        let path = dir.path().join("latin1.toml");
+        fs::write(&path, b"# caf\xe9\n").unwrap();
+        let problems = load(Some(&path), &Overrides::default()).reading.problems;
+        let line = problems.first().unwrap().line();
+        assert!(line.contains("not UTF-8 (line 1)") && line.contains("iconv"), "{line}");
     }
 }

@@ -11,7 +11,7 @@ use crate::keys::sharing::ACCOUNT;
 use crate::problem::place::Source;
 use crate::problem::similar;
 use crate::value::pattern::shorten;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use toml_edit::{Item, TableLike};
 
@@ -30,6 +30,8 @@ pub(super) struct Reader<'a> {
     pub(super) spans: BTreeMap<String, Range<usize>>,
     /// Legs as they are set, before inheritance.
     pub(super) legs: BTreeMap<String, Vec<Set<super::draft::LegDraft>>>,
+    /// Paths of keys that are not valid, or whose value is not.
+    misread: BTreeSet<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -39,7 +41,13 @@ impl<'a> Reader<'a> {
             problems: Problems::default(),
             spans: BTreeMap::new(),
             legs: BTreeMap::new(),
+            misread: BTreeSet::new(),
         }
+    }
+
+    /// Whether anything below a path such as `rule[` is not as it was meant: what follows from it is not told.
+    pub(super) fn has_misread(&self, path: &str) -> bool {
+        self.misread.range(path.to_owned()..).next().is_some_and(|first| first.starts_with(path))
     }
 
     pub(super) fn error(
@@ -146,10 +154,12 @@ impl<'a> Reader<'a> {
             let here = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             let name_span = table.get_key_value(name).and_then(|(key, _)| key.span());
             let Some(key) = keys.iter().find(|key| key.name == name) else {
+                self.misread.insert(here);
                 self.unknown(path, name, name_span, keys, tables);
                 continue;
             };
             let Some(value) = item.as_value() else {
+                self.misread.insert(here);
                 let what = key.kind.describe();
                 self.error_at(
                     name_span.as_ref(),
@@ -176,6 +186,10 @@ impl<'a> Reader<'a> {
             if let Some(value) = key.kind.read(value, &mut wrong) {
                 set.push((key, value));
             }
+            if wrong.is_empty() {
+                continue;
+            }
+            let left_out: BTreeSet<usize> = wrong.iter().filter_map(|one| one.element).collect();
             for wrong in wrong {
                 let at = match wrong.element {
                     Some(index) => format!("{here}[{index}]"),
@@ -183,8 +197,22 @@ impl<'a> Reader<'a> {
                 };
                 self.error(&at, format!("`{name}`: {}", wrong.message), wrong.hint);
             }
+            self.close_up(&here, &left_out);
+            self.misread.insert(here);
         }
         set
+    }
+
+    /// Elements of a list that are left out leave their places to those behind them.
+    fn close_up(&mut self, list: &str, left_out: &BTreeSet<usize>) {
+        let mut next = 0;
+        for index in 0.. {
+            let Some(span) = self.spans.remove(&format!("{list}[{index}]")) else { break };
+            if !left_out.contains(&index) {
+                self.spans.insert(format!("{list}[{next}]"), span);
+                next += 1;
+            }
+        }
     }
 
     fn unknown<T>(
@@ -200,14 +228,17 @@ impl<'a> Reader<'a> {
         }
         let known: Vec<&str> =
             keys.iter().map(|key| key.name).chain(tables.iter().copied()).collect();
-        let place =
-            if path.is_empty() { String::new() } else { format!(" in [{}]", shorten(path)) };
+        let place = match path.split_once('[') {
+            _ if path.is_empty() => String::new(),
+            Some((list, _)) => format!(" in [[{list}]]"),
+            None => format!(" in [{}]", shorten(path)),
+        };
         let renamed = keys::renamed::hint(path, name);
         let hint = match elsewhere(name, path) {
             _ if renamed.is_some() => renamed.unwrap_or_default(),
             // a key that exists in another table is put there, not mistyped
-            Some(table) if similar::closest(name, known.iter().copied()).is_none() => {
-                format!("`{name}` belongs into [{table}]")
+            Some(tables) if similar::closest(name, known.iter().copied()).is_none() => {
+                format!("`{name}` belongs into {tables}")
             }
             _ => similar::hint("keys valid here", name, &known),
         };
@@ -325,8 +356,8 @@ pub(super) fn apply<T>(set: Vec<Set<T>>, into: &mut T) {
     }
 }
 
-/// The table in which a key of this name is valid, other than the one it was found in.
-fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
+/// The tables in which a key of this name is valid, other than the one it was found in, in words: `[cache] or [acme]`.
+fn elsewhere(name: &str, path: &str) -> Option<String> {
     let once = |table: &str| {
         TABLES.iter().find_map(|one| match one.entries {
             Entries::Once(keys) if one.name == table => Some(keys),
@@ -335,8 +366,12 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
     };
     let has =
         |table: &&str| once(table).is_some_and(|keys| keys.iter().any(|key| key.name == name));
-    let found = SUGGESTED.into_iter().find(|table| *table != path && has(table));
-    found.or_else(|| LEG.iter().any(|key| key.name == name).then_some("leg.NAME"))
+    let found = SUGGESTED.into_iter().filter(|table| *table != path && has(table));
+    let found: Vec<_> = found.take(3).map(|table| format!("[{table}]")).collect();
+    if !found.is_empty() {
+        return Some(found.join(" or "));
+    }
+    LEG.iter().any(|key| key.name == name).then(|| "[leg.NAME]".to_owned())
 }
 
 /// The tables that [`elsewhere`] names, in the order in which it prefers them.

@@ -51,6 +51,11 @@ pub enum StoreError {
     /// It does not answer, or answers with an error.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// Its server cannot be connected to, or has no connection left: a host with its port, or a socket's folder.
+    #[error(
+        "the database failed: no connection to {server}, which `database` in [accounts] names: {why}; check the name, and that the server runs"
+    )]
+    Unreached { server: String, why: String },
     /// Seconds.
     #[error("the database did not answer within {0} s")]
     Late(u64),
@@ -67,7 +72,10 @@ pub enum StoreError {
     NoSuchAccount(String),
     #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
     NameTaken(String),
-    #[error("the {kind} \"{identity}\" already belongs to a device; each may belong to one")]
+    #[error(
+        "the {} \"{identity}\" already belongs to a device; each may belong to one",
+        identified_by(kind)
+    )]
     CredentialTaken {
         /// `password`, `prefix`, `peer` or `wireguard`.
         kind: &'static str,
@@ -81,6 +89,15 @@ pub enum StoreError {
     Unreadable(UnreadableAccount),
     #[error("{0}")]
     Refused(String),
+}
+
+/// What the identity of a credential is called.
+fn identified_by(kind: &str) -> &str {
+    match kind {
+        "password" => "user name",
+        "wireguard" => "WireGuard key",
+        kind => kind,
+    }
 }
 
 /// What an account used in a period, on all relays together.
@@ -127,7 +144,8 @@ impl Store {
         #[cfg(feature = "postgres")]
         {
             let said = std::env::var_os("PGSSLMODE").is_some();
-            Self::open(&secured::address(address, said)?, true).await
+            let opened = Self::open(&secured::address(address, said)?, true).await;
+            opened.map_err(|error| secured::named(error, address))
         }
         #[cfg(not(feature = "postgres"))]
         {

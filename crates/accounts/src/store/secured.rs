@@ -21,6 +21,21 @@ pub(super) fn address(address: &str, said: bool) -> Result<String, StoreError> {
     Ok(format!("{address}{joint}sslmode=verify-full"))
 }
 
+/// An error about connecting, with the server that `address` names, and without its password.
+pub(super) fn named(error: StoreError, address: &str) -> StoreError {
+    let why = match &error {
+        StoreError::Database(sqlx::Error::Io(error)) => error.to_string(),
+        StoreError::Database(error @ sqlx::Error::PoolTimedOut) => error.to_string(),
+        _ => return error,
+    };
+    let Ok(options) = PgConnectOptions::from_str(address) else { return error };
+    let server = match options.get_socket() {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    };
+    StoreError::Unreached { server, why }
+}
+
 /// A folder of sockets, `localhost`, or an address of loopback.
 fn is_here(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -50,6 +65,22 @@ mod tests {
             assert!(matches!(mode(text, false), PgSslMode::VerifyFull), "{text}");
             assert!(matches!(mode(text, true), PgSslMode::Prefer), "{text}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_not_reached_is_named_without_its_password() {
+        let failed = || StoreError::Database(std::io::Error::other("no such name").into());
+        for (address, server) in [
+            ("postgres://u:geheim@db.example/x", "no connection to db.example:5432, which"),
+            ("postgres://u:geheim@localhost/x?host=/run/pg", "no connection to /run/pg, which"),
+        ] {
+            let said = named(failed(), address).to_string();
+            assert!(said.contains(server) && said.contains("names: no such name;"), "{said}");
+            assert!(said.contains("`database` in [accounts]"), "{said}");
+            assert!(!said.contains("geheim"), "{said}");
+        }
+        let other = named(StoreError::Database(sqlx::Error::PoolClosed), "postgres://u@h/x");
+        assert!(matches!(other, StoreError::Database(_)), "{other}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::body::Document;
 use super::change::{Change, NewAccount};
 use super::device::{ChangedAccount, Ready};
-use super::{CommonResponses, Problem, WithDocument};
+use super::{CommonResponses, Problem, WithAccounts, WithDocument};
 use crate::Shared;
 use crate::documents::{AccountDocument, AccountList};
 use crate::guard::noted;
@@ -21,7 +21,7 @@ type AccountPath = Result<Path<String>, PathRejection>;
 
 /// List all accounts, by number
 #[utoipa::path(get, path = "/api/v1/accounts", tag = "accounts", operation_id = "list_accounts", responses(
-    (status = 200, description = "The accounts", body = ref("#/components/schemas/Accounts")), CommonResponses
+    (status = 200, description = "The accounts", body = ref("#/components/schemas/Accounts")), CommonResponses, WithAccounts
 ))]
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<AccountList>, Problem> {
     let accounts = shared.status.store().await?.accounts().await?.accounts;
@@ -34,7 +34,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Accou
     responses(
         (status = 200, description = "The account", body = ref("#/components/schemas/Account")),
         (status = 404, description = "No such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
-        CommonResponses
+        CommonResponses, WithAccounts
 ))]
 pub(super) async fn show(
     State(shared): State<Arc<Shared>>,
@@ -126,7 +126,7 @@ pub(super) async fn change(
     responses(
         (status = 204, description = "The account was removed"),
         (status = 404, description = "No such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
-        CommonResponses
+        CommonResponses, WithAccounts
 ))]
 pub(super) async fn remove(State(shared): State<Arc<Shared>>, named: AccountPath) -> Response {
     let mut what = "remove".to_owned();

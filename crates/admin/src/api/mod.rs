@@ -110,7 +110,10 @@ fn schemas() -> Map<String, Value> {
 /// What may come of any call.
 struct CommonResponses;
 
-/// What may come of a call with a document, besides.
+/// What may come of a call about accounts without a document, besides.
+struct WithAccounts;
+
+/// What may come of a call with a document about an account, besides.
 struct WithDocument;
 
 fn problems(list: &[(u16, &str)]) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
@@ -128,15 +131,24 @@ impl IntoResponses for CommonResponses {
             (400, "A parameter or the document is malformed"),
             (401, "The token is missing or wrong"),
             (403, "Sent by a page of another site, or to an unknown host name"),
-            (503, "Not available now: starting, no accounts, or the database is unreachable"),
+            (503, "Not available now: starting, or the database is unreachable"),
         ])
+    }
+}
+
+impl IntoResponses for WithAccounts {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        problems(&[(409, "This relay has no accounts")])
     }
 }
 
 impl IntoResponses for WithDocument {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
         problems(&[
-            (409, "A name, a user, a prefix or a peer is in use already"),
+            (
+                409,
+                "A name, a user, a prefix or a peer is in use already, or this relay has no accounts",
+            ),
             (413, "The document is longer than 64 KiB"),
             (415, "The document is not application/json"),
             (422, "Well-formed but inconsistent: an unknown time zone, an invalid day"),

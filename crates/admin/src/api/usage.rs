@@ -1,6 +1,6 @@
 //! `/api/v1/usage`: what `ekiden account usage` prints.
 
-use super::{CommonResponses, Problem};
+use super::{CommonResponses, Problem, WithAccounts};
 use crate::Shared;
 use crate::documents::{self, Period, Periods};
 use axum::Json;
@@ -46,7 +46,7 @@ async fn used(shared: &Shared, asked: UsageParameters) -> Result<Vec<Usage>, Pro
     responses(
         (status = 200, description = "Usage by account, then by time", body = ref("#/components/schemas/Periods")),
         (status = 404, description = "No such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
-        CommonResponses
+        CommonResponses, WithAccounts
 ))]
 pub(super) async fn periods(
     State(shared): State<Arc<Shared>>,
@@ -65,7 +65,7 @@ pub(super) async fn periods(
     responses(
         (status = 200, description = "RFC 4180, with a head", body = String, content_type = "text/csv"),
         (status = 404, description = "No such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
-        CommonResponses
+        CommonResponses, WithAccounts
 ))]
 pub(super) async fn csv(
     State(shared): State<Arc<Shared>>,

@@ -73,12 +73,21 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
         .iter()
         .filter(allows)
         .any(|rule| rule.from.is_empty() && rule.peers.is_empty() && matches_all(&rule.to));
+    // who is admitted is not known then
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
-            report(reader, Error, index, format!("{address} is listed twice"), "");
+            report(
+                reader,
+                Error,
+                index,
+                format!("{address} is listed twice"),
+                "remove one of them",
+            );
         }
-        if let Some(why) = within(*address, &draft.top.listen) {
-            report(reader, Error, index, why, REMOVE);
+        if let Some(every) = draft.top.listen.iter().find(|every| includes(**every, *address)) {
+            let why = format!("{every} has {address} in it, and both cannot be listened on");
+            report(reader, Error, index, why, &remove_included(*every, *address));
         }
         if address.ip().to_canonical().is_loopback() {
             continue;
@@ -95,6 +104,9 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             );
         }
         if draft.accounts.enabled && (draft.accounts.required || (!named && !unnamed)) {
+            continue;
+        }
+        if misread {
             continue;
         }
         if !named {
@@ -135,11 +147,6 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             );
         }
     }
-    for (index, address) in draft.tunnel.listen.iter().enumerate() {
-        if let Some(why) = within(*address, &draft.tunnel.listen) {
-            reader.error(&format!("tunnel.listen[{index}]"), why, REMOVE);
-        }
-    }
     if let Control::At(path) = &draft.top.control
         && path.to_string_lossy().ends_with('/')
     {
@@ -151,12 +158,9 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
     }
 }
 
-const REMOVE: &str = "remove one of them: the first listens on every address of this machine";
-
-/// Why an address cannot be listened on beside others of its list.
-fn within(address: SocketAddr, all: &[SocketAddr]) -> Option<String> {
-    let every = all.iter().find(|every| includes(**every, address))?;
-    Some(format!("{every} has {address} in it, and both cannot be listened on"))
+/// What to try where both are listed.
+pub(super) fn remove_included(every: SocketAddr, other: SocketAddr) -> String {
+    format!("remove {other}: {every} listens on every address of its kind")
 }
 
 /// Whether listening on `every` takes another one's place: 0.0.0.0 is all IPv4 addresses, `::` all

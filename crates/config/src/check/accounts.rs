@@ -33,7 +33,8 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
             }
             Some(_) => {}
         }
-        if account.addresses.is_empty() && account.peers.is_empty() {
+        let misread = reader.has_misread(&format!("{path}."));
+        if account.addresses.is_empty() && account.peers.is_empty() && !misread {
             reader.error(
                 &path,
                 "this account claims no clients",

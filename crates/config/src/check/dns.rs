@@ -1,28 +1,23 @@
-//! Names: who may ask, addresses that clash, and servers that are this relay itself.
+//! Names: who may ask, and servers that are this relay itself.
 
 use super::NAME_CLIENTS;
 use crate::draft::{Draft, RuleDraft};
 use crate::reader::Reader;
 use ekiden_proxy::settings::DnsServer;
-use std::net::SocketAddr;
 
 pub(super) fn dns(reader: &mut Reader<'_>, draft: &Draft) {
     let dns = &draft.dns;
     if dns.min_ttl > dns.max_ttl {
         reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
     }
-    let forwards = draft.forwards.iter().flat_map(|forward| &forward.listen);
-    let taken: Vec<SocketAddr> = draft.top.listen.iter().chain(forwards).copied().collect();
     let names = |rule: &RuleDraft| rule.action == "allow" && !rule.from.is_empty();
-    let admitted = draft.accounts.enabled || draft.rules.iter().any(names);
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
+    let admitted = misread || draft.accounts.enabled || draft.rules.iter().any(names);
     for (nth, at) in dns.listen.iter().enumerate() {
         let here = format!("dns.listen[{nth}]");
         if at.port() == 0 {
             let message = "clients ask at port 53, or at one that they are told";
             reader.error(&here, message, "listen = [\"192.168.1.1:53\"]");
-        }
-        if taken.contains(at) || dns.listen[..nth].contains(at) {
-            reader.error(&here, format!("{at} is listened on already"), "choose another port");
         }
         if !admitted && !at.ip().to_canonical().is_loopback() {
             reader.error(
@@ -64,7 +59,7 @@ mod tests {
             (fine.to_owned(), "no rule names clients"),
             (format!("{fine}[[rule]]\naction = \"allow\"\n"), "no rule names clients"),
             ("[dns]\nlisten = [\"127.0.0.1:0\"]\n".to_owned(), "clients ask at port 53"),
-            ("[dns]\nlisten = [\"127.0.0.1:3128\"]\n".to_owned(), "listened on already"),
+            ("[dns]\nlisten = [\"127.0.0.1:3128\"]\n".to_owned(), "listened on for TCP already"),
             (
                 "[dns]\nlisten = [\"127.0.0.1\"]\nservers = [\"127.0.0.1\"]\n".to_owned(),
                 "this relay itself",

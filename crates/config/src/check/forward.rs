@@ -1,16 +1,13 @@
-//! Forwarded ports: what is needed, and addresses that clash.
+//! Forwarded ports: what is needed.
 
 use crate::draft::{Draft, RuleDraft};
 use crate::reader::Reader;
 use ekiden_proxy::settings::SendProxy;
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 pub(super) fn forwards(reader: &mut Reader<'_>, draft: &Draft) {
     let admits = |rule: &RuleDraft| rule.action == "allow" && rule.peers.is_empty();
-    let admitted = draft.accounts.enabled || draft.rules.iter().any(admits);
-    let mut taken: BTreeSet<(SocketAddr, bool)> =
-        draft.top.listen.iter().map(|at| (*at, false)).collect();
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
+    let admitted = misread || draft.accounts.enabled || draft.rules.iter().any(admits);
     for (index, forward) in draft.forwards.iter().enumerate() {
         let path = format!("forward[{index}]");
         if forward.listen.is_empty() && !reader.spans.contains_key(&format!("{path}.listen")) {
@@ -31,14 +28,6 @@ pub(super) fn forwards(reader: &mut Reader<'_>, draft: &Draft) {
                     "a forwarded port needs a number",
                     "listen = [\"127.0.0.1:8080\"]",
                 );
-            }
-            let kinds = [(forward.protocol.tcp(), false), (forward.protocol.udp(), true)];
-            for (_, udp) in kinds.into_iter().filter(|(is, _)| *is) {
-                if !taken.insert((*at, udp)) {
-                    let kind = if udp { "UDP" } else { "TCP" };
-                    let message = format!("{at} is listened on for {kind} already");
-                    reader.error(&here, message, "choose another port");
-                }
             }
             if !admitted && !at.ip().to_canonical().is_loopback() {
                 reader.error(

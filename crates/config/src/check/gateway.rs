@@ -37,7 +37,9 @@ pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
         rule.action == "allow" && (!rule.from.is_empty() || rule.peers.is_empty())
     };
     // the clients would be cut off: each connection would be reset
-    if !gateway.devices.is_empty() && !draft.accounts.enabled && !draft.rules.iter().any(admits) {
+    let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
+    let admitted = misread || draft.accounts.enabled || draft.rules.iter().any(admits);
+    if !gateway.devices.is_empty() && !admitted {
         reader.error(
             "gateway.devices",
             "no rule admits the clients behind these devices: all their connections would be reset",

@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod addresses;
 mod alerts;
 mod certificates;
 mod dns;
@@ -15,6 +16,7 @@ mod routing;
 mod wireguard;
 
 pub use access::includes;
+pub use addresses::{Listener, listeners};
 pub(crate) use inherit::inherit;
 
 use crate::draft::Draft;
@@ -49,6 +51,7 @@ pub(super) fn check(
     gateway::gateway(reader, draft);
     wireguard::wireguard(reader, draft);
     access::listen(reader, draft, file_listens);
+    addresses::clashes(reader, draft);
     access::management(reader, draft);
     alerts::alerts(reader, draft);
     alerts::traces(reader, draft);

@@ -2,7 +2,7 @@
 
 use crate::load::Loaded;
 use crate::problem::place::Source;
-use crate::problem::{Problem, Severity, similar};
+use crate::problem::{Problem, Severity, by_place, similar};
 use crate::value::url;
 use crate::{Origin, pattern};
 use ekiden_proxy::settings::UpstreamProtocol;
@@ -43,7 +43,7 @@ impl Loaded {
         }
         let problems = &mut self.reading.problems;
         problems.extend(found);
-        problems.sort_by_key(|p| p.place.as_ref().map_or((usize::MAX, 0), |p| (p.line, p.column)));
+        problems.sort_by_key(by_place);
     }
 }
 

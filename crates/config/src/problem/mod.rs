@@ -81,7 +81,7 @@ impl Problems {
 
     /// Ends the collecting: in the order of the file, and with a line for what was left off.
     pub(super) fn finish(mut self) -> Vec<Problem> {
-        self.list.sort_by_key(|p| p.place.as_ref().map_or((usize::MAX, 0), |p| (p.line, p.column)));
+        self.list.sort_by_key(by_place);
         if self.dropped > 0 {
             self.list.push(Problem {
                 severity: Severity::Error,
@@ -93,6 +93,11 @@ impl Problems {
         }
         self.list
     }
+}
+
+/// The order of the file; what has no place comes last.
+pub(crate) fn by_place(problem: &Problem) -> (usize, usize) {
+    problem.place.as_ref().map_or((usize::MAX, 0), |place| (place.line, place.column))
 }
 
 impl Problem {

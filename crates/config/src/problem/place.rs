@@ -138,7 +138,8 @@ fn assigned_secret(line: &[char], at: usize) -> Option<Range<usize>> {
     let word_end = at + word.chars().count();
     let word = word.to_ascii_lowercase();
     let sounds = ["pass", "secret", "token", "credential"].iter().any(|s| word.contains(s));
-    if !sounds || word == "password_file" {
+    // the path of a secret is none
+    if !sounds || word.ends_with("_file") {
         return None;
     }
     let mut rest = line[word_end..].iter().enumerate().skip_while(|(_, c)| !matches!(c, '='));
@@ -173,6 +174,8 @@ mod tests {
         assert_eq!(quoted("url = 'socks5://u:a@b@h:1' # x"), "url = 'socks5://u:***@h:1' # x");
         assert_eq!(quoted("password = \"geheim\""), "password =***");
         assert_eq!(quoted("password_file = \"/etc/p\""), "password_file = \"/etc/p\"");
+        let path = "mail_password_file = \"/etc/p\"";
+        assert_eq!(quoted(path), path);
         assert_eq!(quoted("url = \"http://h:1\""), "url = \"http://h:1\"");
         assert_eq!(quoted("x = \"https://h/T0/geheim#x\" # y"), "x = \"https://h/***\" # y");
         assert_eq!(quoted("x = \"https://h?geheim"), "x = \"https://h?***");

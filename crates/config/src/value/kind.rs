@@ -169,7 +169,7 @@ impl Kind {
         let mut items = Vec::new();
         let mut one = |element: Option<usize>, toml: &Toml| {
             let item = match toml.as_str() {
-                Some(text) => read(text).map_err(|message| Wrong::new(message, "")),
+                Some(text) => read(text).map_err(|message| Wrong::new(message, self.hint(text))),
                 None => Err(self.not(toml)),
             };
             match item {
@@ -185,6 +185,14 @@ impl Kind {
         }
         // what is right of it takes part in further checks
         (wrong.len() == before || !items.is_empty()).then_some(items)
+    }
+
+    /// What to try in place of a text of a list that is not valid; empty where the message says it.
+    fn hint(&self, text: &str) -> String {
+        match self {
+            Self::Sockets(usual_port) => pattern::socket_hint(text, *usual_port),
+            _ => String::new(),
+        }
     }
 
     fn not(&self, toml: &Toml) -> Wrong {

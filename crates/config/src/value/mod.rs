@@ -301,7 +301,7 @@ pub(super) fn access_log(text: &str) -> Result<AccessLog, String> {
         path => {
             kind::absolute_path(path).map(|()| AccessLog::File(PathBuf::from(path))).map_err(|_| {
                 let path = pattern::shorten(path);
-                format!("\"{path}\" must be `off`, `stderr` or an absolute path")
+                format!("\"{path}\" must be `off`, `stderr` or an absolute path such as /var/log/ekiden/access.log")
             })
         }
     }

@@ -144,6 +144,28 @@ pub fn socket(text: &str, usual_port: Option<u16>) -> Result<SocketAddr, String>
     Err(format!("\"{}\" is not an address and port", shorten(text)))
 }
 
+/// What to write in place of a text that [`socket`] does not read.
+pub(crate) fn socket_hint(text: &str, usual_port: Option<u16>) -> String {
+    let text = text.trim();
+    let example = usual_port.unwrap_or(3128);
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return format!("\"{}\"", SocketAddr::new(address, example));
+    }
+    match text.rsplit_once(':').map(|(host, number)| (host, number, port(number))) {
+        Some((_, number, Err(why))) if number.bytes().all(|b| b.is_ascii_digit()) => why,
+        Some(("", number, Ok(_))) => format!(
+            "\"127.0.0.1:{number}\" for this machine alone, \"0.0.0.0:{number}\" for others, too"
+        ),
+        Some(("localhost", number, Ok(_))) => {
+            format!("names are not looked up: \"127.0.0.1:{number}\" or \"[::1]:{number}\"")
+        }
+        Some((_, number, Ok(_))) => format!(
+            "names are not looked up: an address of this machine, such as \"192.0.2.1:{number}\""
+        ),
+        _ => format!("write it like \"127.0.0.1:{example}\" or \"[::1]:{example}\""),
+    }
+}
+
 /// Prints a pattern as [`pattern`] reads it.
 pub fn print(pattern: &Pattern) -> String {
     let ports = match pattern.ports {

@@ -82,7 +82,7 @@ pub(crate) enum AccountCommand {
         /// One account [default: all]
         name: Option<String>,
         /// Only periods that began on this day or later, in the account's time zone
-        #[arg(long, value_name = "DATE")]
+        #[arg(long, value_name = "DATE", value_parser = date)]
         since: Option<Date>,
         /// Print one JSON document
         #[arg(long, conflicts_with = "csv")]
@@ -202,6 +202,17 @@ fn rate(text: &str) -> Result<Rate, String> {
     check_rate(text.parse().map_err(|bad: ekiden_model::units::UnitError| bad.to_string())?)
 }
 
+fn date(text: &str) -> Result<Date, String> {
+    text.parse().map_err(|_| "expected a day as year-month-day, such as 2027-12-31".to_owned())
+}
+
+fn date_or_none(text: &str) -> Result<OrNone<Date>, String> {
+    match text {
+        "none" => Ok(OrNone(None)),
+        text => date(text).map(|date| OrNone(Some(date))),
+    }
+}
+
 fn destination(text: &str) -> Result<String, String> {
     if text != "none" {
         pattern::pattern(text)?;
@@ -253,7 +264,7 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N", value_parser = number)]
     pub connects_per_second: Option<OrNone<u32>>,
     /// Last day of use, such as 2027-03-31, or none
-    #[arg(long, value_name = "DATE")]
+    #[arg(long, value_name = "DATE", value_parser = date_or_none)]
     pub expires: Option<OrNone<Date>>,
     /// Allowed destination, as in a rule; none: all that the rules allow (repeatable)
     #[arg(long, value_name = "PATTERN", value_parser = destination)]
@@ -361,6 +372,9 @@ mod tests {
         ] {
             assert!(parse(args).is_err(), "{args:?}");
         }
+        let day = parse(&["--expires", "31.12.2027"]).err().unwrap().to_string();
+        assert!(day.contains("such as 2027-12-31"), "{day}");
+        assert!(date("01/11/2026").unwrap_err().contains("such as 2027-12-31"));
         let week = parse(&["--quota", "1 GB/week", "--reset-day", "8"]).unwrap();
         assert!(week.limits.changes().apply(&mut Attributes::default()).is_err());
         let size = parse(&["--quota", "5"]).err().unwrap().to_string();

@@ -3,6 +3,7 @@
 use super::doctor::Finding;
 use super::doctor::gateway::judge;
 use super::kernel::gateway;
+use super::machine;
 use crate::daemon::{alerts, orders, state};
 use crate::print::{count, out, warn};
 use crate::{cli, exit};
@@ -29,6 +30,7 @@ pub(crate) fn check(args: &cli::Check) -> u8 {
     if loaded.reading.is_usable() {
         loaded.reading.problems.extend(gateway_problems(&settings));
         check_peers(&mut loaded);
+        machine::judge(&mut loaded);
     }
     let reading = &loaded.reading;
     let code = if reading.is_usable() { exit::FINE } else { exit::NOT_FINE };

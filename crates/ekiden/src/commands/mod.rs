@@ -9,6 +9,7 @@ pub(crate) mod init;
 pub(crate) mod kernel;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
+pub(crate) mod machine;
 pub(crate) mod man;
 pub(crate) mod management;
 pub(crate) mod peer;

@@ -68,23 +68,33 @@ pub(crate) fn say_kernel() {
         text("net.ipv4.tcp_congestion_control"),
         text("net.ipv4.tcp_available_congestion_control")
     );
-    let most = |name: &str| -> String {
-        let text = text(name);
-        let most = text.split_whitespace().last().and_then(|n| n.parse().ok());
-        most.map_or_else(|| "?".to_owned(), |n| Bytes::new(n).to_string())
-    };
+    // a leg's buffer is what the kernel makes of it: twice what it is asked for (socket(7), SO_SNDBUF)
+    let (tuned, set) = (|name: &str| largest(&text(name), 1), |name: &str| largest(&text(name), 2));
     info!(
         "socket buffers: auto-tuning up to {} (send) and {} (receive); a leg may set up to {} and {}",
-        most("net.ipv4.tcp_wmem"),
-        most("net.ipv4.tcp_rmem"),
-        most("net.core.wmem_max"),
-        most("net.core.rmem_max"),
+        tuned("net.ipv4.tcp_wmem"),
+        tuned("net.ipv4.tcp_rmem"),
+        set("net.core.wmem_max"),
+        set("net.core.rmem_max"),
     );
+}
+
+/// The last number of a sysctl, so many times.
+fn largest(text: &str, times: u64) -> String {
+    let most = text.split_whitespace().last().and_then(|number| number.parse::<u64>().ok());
+    most.map_or_else(|| "?".to_owned(), |n| Bytes::new(n.saturating_mul(times)).to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fit;
+    use super::{fit, largest};
+
+    #[test]
+    fn a_leg_may_set_twice_what_the_kernel_takes() {
+        assert_eq!(largest("4096\t16384\t4194304", 1), "4 MiB");
+        assert_eq!(largest("4194304\n", 2), "8 MiB");
+        assert_eq!(largest("", 2), "?");
+    }
 
     #[test]
     fn connections_fit_the_descriptors() {

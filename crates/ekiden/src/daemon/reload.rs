@@ -16,6 +16,8 @@ pub(crate) const NEEDS_RESTART: &str = "needs a restart";
 /// A usable configuration, not in effect yet.
 pub(crate) struct Reread {
     pub(crate) settings: Settings,
+    /// What the settings are made of.
+    pub(crate) draft: Draft,
     pub(crate) text: String,
     pub(crate) log: Log,
     pub(crate) warnings: Vec<String>,
@@ -89,7 +91,8 @@ pub(crate) fn read(
     // another folder needs a restart, and has another key
     settings.wireguard.state = fixed.draft.accounts.state.clone().or_else(state::directory);
     let shown = shown(&loaded);
-    Ok(Reread { settings, text: loaded.text, log, warnings, alerts, traces, tunnels, shown })
+    let (draft, text) = (loaded.reading.draft, loaded.text);
+    Ok(Reread { settings, draft, text, log, warnings, alerts, traces, tunnels, shown })
 }
 
 /// Why a configuration with accounts cannot be taken over by a daemon that was started without: clients of other machines

@@ -4,7 +4,7 @@ use super::accounts::AccountDirectory;
 use super::announce::{self, tell_systemd};
 use super::bpf::{self, Programs};
 use super::control::{self, Answers, Control};
-use super::listening::Listening;
+use super::listening::{Listening, in_the_way};
 use super::logging::{self, LogLevel};
 use super::orders::{self, Ordering};
 use super::signals::{Request, Signals};
@@ -12,7 +12,6 @@ use super::{alerts, limits, reload, state, traces};
 use crate::commands::client::Reloaded;
 use crate::commands::doctor;
 use crate::print::warn as print;
-use crate::setup::ports::{self, Transport};
 use crate::{cli, exit};
 use ekiden_accounts::{AccountSync, SyncError};
 use ekiden_admin::reload::Reloads;
@@ -20,7 +19,7 @@ use ekiden_admin::{Admin, AdminConfig, Running};
 use ekiden_alerts::Trials;
 use ekiden_config::{self as config, Draft, Loaded, Overrides};
 use ekiden_proxy::policy::accounts::Directory;
-use ekiden_proxy::settings::{Accounts, Settings, TransportMode, Udp};
+use ekiden_proxy::settings::{Accounts, Settings, Udp};
 use ekiden_proxy::{Handle, Server, StartError};
 use ekiden_traces::TraceExport;
 use sd_notify::NotifyState;
@@ -129,7 +128,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     let (configured, acme) = (settings.listen.clone(), settings.acme.clone());
     let server = Server::start_with(Arc::new(settings), directory).map_err(|error| {
         let code = start_code(&error);
-        failed(format!("{error}{}", held_by(&error)), code)
+        let why = in_the_way(&error, &fixed.draft, &fixed.overrides);
+        failed(format!("{error}{why}"), code)
     })?;
     let handle = server.handle();
     let mut ordering = Ordering::default();
@@ -173,8 +173,10 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             let stop = settings.timeouts.stop;
             let settings = Arc::new(settings);
             server.reload(Arc::clone(&settings)).map_err(|error| {
-                error!("{error}; the old configuration stays in effect");
-                vec![error.to_string()]
+                let why = in_the_way(&error, &reread.draft, &fixed.overrides);
+                let line = format!("{error}{why}");
+                error!("{line}; the old configuration stays in effect");
+                vec![line]
             })?;
             // the first tunnels come with a reload, later changes do not
             tunnels = tunnels.take().or(reread.tunnels);
@@ -195,6 +197,9 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             );
             Ok([reread.warnings, lacks].concat())
         });
+        if let Err(why) = &done {
+            server.on_reload_refused(why.clone());
+        }
         if let Some(answer) = answer {
             answer.give(done);
         }
@@ -209,12 +214,18 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         stopped = server.stop(limit) => Some(stopped),
         () = signals.stop() => None,
     };
+    let connections = |n: u64| crate::print::count(n, "connection");
     match stopped {
         Some(stopped) if stopped.cut > 0 => {
-            warn!("stopped: {} connections finished, {} were cut", stopped.finished, stopped.cut);
+            let finished = connections(stopped.finished);
+            let were = if stopped.cut == 1 { "was" } else { "were" };
+            warn!("stopped: {finished} finished, {} {were} cut", stopped.cut);
         }
-        Some(stopped) => info!("stopped: {} connections finished", stopped.finished),
-        None => warn!("stopped at once by a second signal: {} connections were cut", handle.cut()),
+        Some(stopped) => info!("stopped: {} finished", connections(stopped.finished)),
+        None => {
+            let cut = connections(handle.cut());
+            warn!("stopped at once by a second signal, which cut {cut}");
+        }
     }
     for task in [answering, counting].into_iter().flatten() {
         task.abort();
@@ -236,25 +247,6 @@ const fn start_code(error: &StartError) -> u8 {
         StartError::Listen { .. } | StartError::Tunnels(_) => exit::UNAVAILABLE,
         StartError::AccessLog(_) | StartError::Cache(_) => exit::CANNOT_CREATE,
         StartError::Settings(_) => exit::CONFIGURATION,
-    }
-}
-
-/// Who holds the port that could not be had, where /proc tells.
-fn held_by(error: &StartError) -> String {
-    use ekiden_tunnel::driver::StartError as TunnelError;
-    let (address, error, transport) = match error {
-        StartError::Listen { address, error } => (*address, error, Transport::Tcp),
-        StartError::Tunnels(error) => match error.downcast_ref() {
-            Some(TunnelError::Listen { address, error }) => (*address, error, Transport::Udp),
-            _ => return String::new(),
-        },
-        _ => return String::new(),
-    };
-    match ports::holder(address, transport) {
-        Some(holder) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            format!("; it is taken {}", ports::by(Some(holder)))
-        }
-        _ => String::new(),
     }
 }
 
@@ -381,13 +373,6 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
         }
         Some(file) => info!("TLS on the same ports, with the certificate {}", file.display()),
         None => {}
-    }
-    for address in &settings.tunnel.listen {
-        let and_tcp = match settings.tunnel.carrier {
-            TransportMode::Udp => "",
-            TransportMode::Auto | TransportMode::Tcp => " and TCP",
-        };
-        info!("listening for tunnels on UDP{and_tcp} {address}");
     }
     info!("name in Via: {}", settings.name);
     limits::say_kernel();

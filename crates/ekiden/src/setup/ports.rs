@@ -12,9 +12,19 @@ pub(crate) enum Transport {
     Udp,
 }
 
+/// What stands in the way of listening at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    /// In words.
+    pub(crate) why: String,
+    /// Whether a program has it; otherwise there is none to stop.
+    pub(crate) is_taken: bool,
+}
+
 /// Why nothing can listen at an address now; `None` where it can, or where the process `own` does.
-pub(crate) fn taken(at: SocketAddr, transport: Transport, own: Option<u32>) -> Option<String> {
+pub(crate) fn taken(at: SocketAddr, transport: Transport, own: Option<u32>) -> Option<Obstacle> {
     let error = bind(at, transport).err()?;
+    let other = |why| Some(Obstacle { why, is_taken: false });
     let name = match transport {
         Transport::Tcp => "TCP",
         Transport::Udp => "UDP",
@@ -22,14 +32,20 @@ pub(crate) fn taken(at: SocketAddr, transport: Transport, own: Option<u32>) -> O
     match error.kind() {
         io::ErrorKind::AddrInUse => match holder(at, transport) {
             Some((_, pid)) if own == Some(pid) => None,
-            found => Some(format!("{name} {at} is taken {}", by(found))),
+            found => {
+                let why = format!("{name} {at} is taken {}", by(found));
+                Some(Obstacle { why, is_taken: true })
+            }
         },
         io::ErrorKind::AddrNotAvailable => {
-            Some(format!("this machine does not have the address {}", at.ip()))
+            let ip = at.ip();
+            other(format!(
+                "this machine does not have the address {ip}; `ip address` lists those that it has"
+            ))
         }
         // the service may have the right to do it
         io::ErrorKind::PermissionDenied => None,
-        _ => Some(format!("{name} {at}: {error}")),
+        _ => other(format!("{name} {at}: {error}")),
     }
 }
 
@@ -137,7 +153,9 @@ mod tests {
             (tcp.local_addr().unwrap(), Transport::Tcp, "TCP"),
             (udp.local_addr().unwrap(), Transport::Udp, "UDP"),
         ] {
-            let said = taken(at, transport, None).unwrap();
+            let obstacle = taken(at, transport, None).unwrap();
+            assert!(obstacle.is_taken);
+            let said = obstacle.why;
             assert!(said.starts_with(&format!("{name} {at} is taken by ")), "{said}");
             assert!(said.ends_with(&format!(", process {own}")), "{said}");
             assert_eq!(taken(at, transport, Some(own)), None);
@@ -146,6 +164,7 @@ mod tests {
         let other = SocketAddr::from(([127, 0, 0, 2], tcp.local_addr().unwrap().port()));
         assert_eq!(holder(other, Transport::Tcp), None);
         let elsewhere = taken("192.0.2.77:3128".parse().unwrap(), Transport::Tcp, None).unwrap();
-        assert!(elsewhere.contains("does not have the address"), "{elsewhere}");
+        assert!(elsewhere.why.contains("does not have the address"), "{elsewhere:?}");
+        assert!(!elsewhere.is_taken, "there is no program to stop");
     }
 }

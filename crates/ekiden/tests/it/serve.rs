@@ -125,8 +125,13 @@ fn a_reload_with_mistakes_changes_nothing() {
     {
         assert!(log.contains(part), "{part}\n{log}");
     }
+    let refused = status["refused_reload"]["errors"].to_string();
+    assert!(refused.contains("unknown key `colour`"), "{status}");
+    let human = daemon.run(&["status"]);
+    assert!(String::from_utf8_lossy(&human.stdout).contains("was refused"), "{human:?}");
     daemon.reload("name = \"two\"\n");
     let status = daemon.status();
+    assert!(status["refused_reload"].is_null(), "{status}");
     assert_eq!((status["name"].as_str(), status["reloads"].as_u64()), (Some("two"), Some(1)));
 }
 
@@ -140,6 +145,9 @@ fn a_second_daemon_on_the_socket_is_refused() {
     let other = daemon.path().join("other.sock").display().to_string();
     let third = daemon.run(&["serve", "--listen", &taken, "--socket", &other]);
     assert_eq!(third.status.code(), Some(69), "{third:?}");
+    let log = String::from_utf8_lossy(&third.stderr);
+    let why = format!("--listen asks for it, and it is taken by ekiden, process {}", daemon.pid());
+    assert!(log.contains(&why), "{log}");
     assert!(!Path::new(&other).exists());
 }
 

@@ -131,7 +131,7 @@ fn a_relay_that_stops_ends_flows_of_packets() {
     let line = logged(&far).pop().unwrap();
     assert!(line["result"].as_str().unwrap().starts_with("the relay is stopping; "), "{line}");
     let said = far.log();
-    assert!(said.contains("stopped: 1 connections finished"), "{said}");
+    assert!(said.contains("stopped: 1 connection finished"), "{said}");
 }
 
 /// The port of a flow is for its destination: what others send there is thrown away, and counts for nothing.

@@ -54,7 +54,8 @@ fn enforces_the_limits_of_an_account() {
     let _ = rest.read_to_string(&mut body);
     assert!(spent.starts_with("HTTP/1.1 403 "), "{spent}");
     assert!(body.contains("quota is used up; it begins anew at 2"), "{body}");
-    assert!(body.contains("-01T00:00:00Z"), "{body}");
+    // as its page says it
+    assert!(body.contains("-01 00:00 UTC; try again in "), "{body}");
     // another quota goes on from what was counted, by the same count
     accounts.account(&["set", "home", "--quota", "250000 B/month"], "");
     let audit = daemon.state("audit-changes.jsonl");
@@ -90,6 +91,9 @@ fn a_cut_account_is_listed_as_cut_at_once_and_no_daemon_is_promised() {
     let off = Accounts::with("");
     let said = off.account(&["add", "tanaka", "--peer", "ship"], "");
     assert!(said.contains("it counts once accounts are enabled"), "{said}");
+    let unknown = off.run(&["account", "set", "tanaka", "--peer", "ship2"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.success() && said.contains("knows no peer `ship2`"), "{unknown:?}");
     let said = off.account(&["set", "tanaka", "--down", "5 Mbit/s"], "");
     assert!(said.contains("accounts are not enabled"), "{said}");
     let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());

@@ -93,6 +93,13 @@ pub trait Directory: fmt::Debug + Send + Sync {
         None
     }
 
+    /// When an account's quota begins anew, in words: day, hour and minute, and its time zone; `None`: it does not, or
+    /// nothing is known.
+    fn renews(&self, id: i64) -> Option<String> {
+        let _unknown = id;
+        None
+    }
+
     /// The accounts' state, for the status.
     fn status(&self) -> crate::observe::status::AccountsStatus;
 }

@@ -6,11 +6,12 @@ use ekiden_linux::host::sync::locked;
 use rustls::RootCertStore;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -209,12 +210,34 @@ fn stamps(files: &[PathBuf; 2]) -> [FileStamp; 2] {
 fn read(files: &[PathBuf; 2], provider: &CryptoProvider) -> Result<CertifiedKey, String> {
     let [certificate, key] = files;
     let open = |file: &Path| {
-        fs::read(file).map_err(|error| format!("[tls] {} cannot be read: {error}", file.display()))
+        fs::read(file).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    "; it must be readable by the user ekiden runs as, and with all folders above it"
+                }
+                _ => "",
+            };
+            format!("[tls] {} cannot be read: {error}{hint}", file.display())
+        })
     };
-    let wrong = |file: &Path, why: String| format!("[tls] {}: {why}", file.display());
-    let chain = chain(&open(certificate)?).map_err(|why| wrong(certificate, why))?;
-    with_key(chain, &open(key)?, provider).map_err(|why| wrong(key, why))
+    let (pem, shown) = (open(certificate)?, certificate.display());
+    let chain = chain(&pem).map_err(|why| match PrivateKeyDer::from_pem_slice(&pem) {
+        Ok(_) => format!("[tls] {shown}: {why} but a key: {SWAPPED}"),
+        Err(_) => format!("[tls] {shown}: {why}"),
+    })?;
+    let pem = open(key)?;
+    with_key(chain, &pem, provider).map_err(|why| {
+        let swapped = match PrivateKeyDer::from_pem_slice(&pem) {
+            Err(_) if CertificateDer::from_pem_slice(&pem).is_ok() => {
+                format!(" but a certificate: {SWAPPED}")
+            }
+            _ => String::new(),
+        };
+        format!("[tls] {}, the key for {shown}: {why}{swapped}", key.display())
+    })
 }
+
+const SWAPPED: &str = "`certificate` and `key` may have changed places";
 
 /// The certificates of a PEM text. Errors: in words.
 fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -232,10 +255,16 @@ fn with_key(
     pem: &[u8],
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, String> {
-    let secret = PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|error| format!("it contains no key: {error}"))?;
-    CertifiedKey::from_der(chain, secret, provider)
-        .map_err(|error| format!("it does not match the certificate: {error}"))
+    let secret = PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => "it contains no key".to_owned(),
+        error => format!("it contains no key that can be read: {error}"),
+    })?;
+    CertifiedKey::from_der(chain, secret, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            "it does not match the certificate, which has another key".to_owned()
+        }
+        error => format!("it does not match the certificate: {error}"),
+    })
 }
 
 #[cfg(test)]
@@ -382,9 +411,9 @@ mod tests {
         write(folder.path(), ["other-c", "other-k"]);
         for (certificate, key, why) in [
             ("none", "k", "cannot be read"),
-            ("k", "k", "contains no certificate"),
-            ("c", "c", "contains no key"),
-            ("c", "other-k", "does not match the certificate"),
+            ("k", "k", "k: it contains no certificate but a key: `certificate` and `key` may"),
+            ("c", "c", "it contains no key but a certificate: `certificate` and `key` may"),
+            ("c", "other-k", "/c: it does not match the certificate, which has another key"),
         ] {
             let settings = settings(folder.path(), certificate, key);
             let refused = Certificate::open(&settings, &Acme::default(), None);

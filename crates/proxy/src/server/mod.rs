@@ -70,9 +70,6 @@ fn hint(address: &SocketAddr, error: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse if address.port() == 53 => {
             "; another program answers names there, perhaps systemd-resolved or dnsmasq: `ekiden doctor` says which"
         }
-        io::ErrorKind::AddrInUse => {
-            "; another program is there, perhaps another ekiden: choose another port with --listen"
-        }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
         _ => "",
@@ -122,6 +119,8 @@ struct Inner {
     stopping: watch::Sender<bool>,
     started: Time,
     reloads: AtomicU64,
+    /// Since the last reload was refused, and why.
+    refused_reload: Mutex<Option<(Time, Vec<String>)>>,
 }
 
 impl Server {
@@ -166,6 +165,7 @@ impl Server {
             stopping: watch::Sender::new(false),
             started: clock::now(),
             reloads: AtomicU64::new(0),
+            refused_reload: Mutex::default(),
         });
         inner.start_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);

@@ -7,6 +7,7 @@ use super::{Server, StartError, Stopped};
 use crate::observe::access_log::AccessLog;
 use crate::runtime::RuntimeConfig;
 use crate::settings::Settings;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::outcome::Stage;
 use ekiden_model::units::Span;
@@ -61,7 +62,14 @@ impl Server {
         inner.open_gateway(&settings);
         inner.open_wireguard(&settings);
         inner.reloads.fetch_add(1, Relaxed);
+        *locked(&inner.refused_reload) = None;
         Ok(())
+    }
+
+    /// A new configuration was refused for these reasons, here or before it came here. The status says so until another
+    /// one is taken.
+    pub fn on_reload_refused(&self, why: Vec<String>) {
+        *locked(&self.inner.refused_reload) = Some((clock::now(), why));
     }
 
     /// Stops: accepts no new connections, ends idle ones, and lets live ones finish within `limit`.

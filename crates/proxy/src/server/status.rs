@@ -3,8 +3,8 @@
 use super::{Handle, Inner};
 use crate::inbound::tls::handshakes_waiting;
 use crate::observe::status::{
-    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, MemoryStatus, Status, Summary, Totals,
-    TunnelStatus,
+    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, MemoryStatus, RefusedReload, Status,
+    Summary, Totals, TunnelStatus,
 };
 use crate::outbound::tunnel::{Tunnels, measure};
 use crate::policy::quota::Quotas;
@@ -114,6 +114,10 @@ impl Inner {
             stopping: *self.stopping.borrow(),
             listen: config.settings.listen.clone(),
             reloads: self.reloads.load(Relaxed),
+            refused_reload: locked(&self.refused_reload).as_ref().map(|(since, why)| {
+                let for_seconds = clock::now().since(*since).as_millis() as f64 / 1e3;
+                RefusedReload { for_seconds, errors: why.clone() }
+            }),
             totals: Totals {
                 accepted: totals.accepted.load(Relaxed),
                 refused: totals.refused.load(Relaxed),

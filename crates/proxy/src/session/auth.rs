@@ -146,7 +146,11 @@ impl Session {
         }
         *slot = AccountSlot::Unrequested;
         let share = match account {
-            Some(account) => Some(quotas.admit_known(&account.name, Some(entry))?),
+            Some(account) => {
+                let admitted = quotas.admit_known(&account.name, Some(entry));
+                let renews = || self.config.directory.as_ref()?.renews(account.id);
+                Some(admitted.map_err(|not| not.dated(renews))?)
+            }
             None => {
                 let peer = self.arrival.as_ref().map(|arrival| arrival.peer());
                 quotas.admit_by_origin(self.address.ip(), peer, Some(entry))?

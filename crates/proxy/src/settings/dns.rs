@@ -116,7 +116,12 @@ impl FromStr for DnsServer {
             let whole = text.parse::<SocketAddr>().ok();
             let read = || bare.unwrap_or(text).parse::<IpAddr>().ok();
             let at = whole.or_else(|| read().map(|ip| SocketAddr::new(ip, port)));
-            let wrong = || format!("\"{}\" is not an address", text.escape_debug());
+            let wrong = || {
+                let text = text.escape_debug();
+                format!(
+                    "\"{text}\" is not an address; such as 192.0.2.53, tls://192.0.2.53 or https://192.0.2.53"
+                )
+            };
             at.filter(|at| at.port() != 0).ok_or_else(wrong)
         };
         if let Some(rest) = text.strip_prefix("tls://") {

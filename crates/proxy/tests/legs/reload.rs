@@ -67,7 +67,7 @@ fn a_reload_widens_and_narrows_the_addresses_of_a_port() {
         let mut old = open(&relay, narrow);
         for (now, next) in [(narrow, wide), (wide, narrow), (narrow, wide)] {
             let error = relay.reload(listening(&[next, taken.local_addr().unwrap()])).unwrap_err();
-            assert!(error.to_string().contains("another program is there"), "{error}");
+            assert!(error.to_string().contains("already in use"), "{error}");
             assert_eq!(relay.status().listen, [now]);
             open(&relay, narrow);
             relay.reload(listening(&[next])).unwrap();
@@ -87,7 +87,7 @@ fn a_failed_reload_changes_nothing() {
     let mut old = open(&relay, relay.address);
     // the first is to be had, and then the second is not
     let error = relay.reload(listening(&[refusing(), taken.local_addr().unwrap()])).unwrap_err();
-    assert!(error.to_string().contains("another program is there"), "{error}");
+    assert!(error.to_string().contains("already in use"), "{error}");
     let mut wrong = listening(&[relay.address]);
     wrong.routes.push(route(vec![], &[&["nobody"]]));
     assert!(relay.reload(wrong).unwrap_err().to_string().contains("no upstream \"nobody\""));

@@ -15,6 +15,7 @@ use ekiden_admin::wireguard::{Given, NewTunnel, add as add_with, change as chang
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::AccountStatus;
 use ekiden_proxy::settings::Accounts;
+use ekiden_tunnel::trust::Store as Peers;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -82,6 +83,19 @@ async fn store(config: &AccountConfig) -> Result<(Store, bool), Box<dyn Error>> 
     Ok((store, *enabled))
 }
 
+/// Says which peers of an option this relay does not know: they may be another relay's, or be mistyped. Nothing where this
+/// user cannot read the list.
+fn warn_of_peers(devices: &Devices, config: &AccountConfig) {
+    let Ok(loaded) = own(config.config.as_deref()) else { return };
+    let folder = loaded.reading.draft.tunnel.state.or_else(state::directory);
+    let Some(Ok(known)) = folder.map(|folder| Peers::new(folder).peers()) else { return };
+    for peer in devices.peer.iter().filter(|name| known.iter().all(|peer| peer.name != **name)) {
+        warn(&format!(
+            "ekiden account: this relay knows no peer `{peer}`; `ekiden peer list` lists those that it knows\n"
+        ));
+    }
+}
+
 /// The hash of the first line of standard input.
 fn password(devices: &Devices) -> Result<Option<String>, Box<dyn Error>> {
     if !devices.password_stdin {
@@ -116,6 +130,7 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
     let (store, enabled) = store(config).await?;
     let (account, given) = add_with(&store, &account, &tunnels).await?;
     store.close().await;
+    warn_of_peers(devices, config);
     let then = match enabled {
         true => "a running daemon admits it within a second",
         false => {
@@ -161,6 +176,7 @@ async fn set(
     });
     let (account, given) = changed.await?;
     store.close().await;
+    warn_of_peers(devices, config);
     let then = match enabled {
         true => "a running daemon applies it within a second",
         false => "accounts are not enabled, so no daemon applies it",
@@ -177,7 +193,7 @@ async fn remove(name: &str, config: &AccountConfig) -> Done {
     store.remove(name).await?;
     store.close().await;
     Ok(out(&format!(
-        "removed account \"{}\"; a running daemon ends its connections within 2 s\n",
+        "removed account \"{}\"; a running daemon ends its connections within a second\n",
         clean(name)
     )))
 }

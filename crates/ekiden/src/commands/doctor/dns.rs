@@ -13,7 +13,7 @@ pub(super) fn dns(listen: &[SocketAddr], running: Option<&Status>, found: &mut V
         let both = [Transport::Udp, Transport::Tcp];
         both.into_iter().find_map(|transport| taken(*at, transport, own))
     });
-    found.extend(whys.map(port));
+    found.extend(whys.map(|obstacle| port(obstacle.why)));
     let servers = running.and_then(|status| status.dns.as_ref()).map(|dns| dns.servers.as_slice());
     let Some(servers) = servers.filter(|list| list.iter().all(|server| !server.available)) else {
         return;

@@ -235,6 +235,7 @@ pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<boo
         let style = print::Style {
             colour: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             columns: terminal.then(|| crate::print::columns().unwrap_or(100)),
+            sudo: !rustix::process::geteuid().is_root(),
         };
         print::text(&report, style, out)?;
     }

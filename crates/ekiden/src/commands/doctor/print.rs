@@ -13,6 +13,8 @@ pub(super) struct Style {
     pub(super) colour: bool,
     /// Lines are broken at so many columns; absent: never, as for a file.
     pub(super) columns: Option<usize>,
+    /// Whether commands that need root begin with `sudo`.
+    pub(super) sudo: bool,
 }
 
 const INDENT: &str = "         ";
@@ -29,7 +31,8 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
         lines(&paint(&label, finding.severity, style), &finding.what, style, out)?;
         lines(INDENT, &finding.why, style, out)?;
         if let Some(mend) = &finding.mend {
-            writeln!(out, "{INDENT}$ {mend}")?; // never broken: it is to be copied
+            let command = if style.sudo { with_sudo(mend) } else { mend.clone() };
+            writeln!(out, "{INDENT}$ {command}")?; // never broken: it is to be copied
         }
         writeln!(out)?;
     }
@@ -55,6 +58,15 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
     }
     writeln!(out)?;
     summary(report, &others, out)
+}
+
+/// A command of root's for another user. The shell itself needs root where it writes files or goes on to a second command.
+fn with_sudo(mend: &str) -> String {
+    let (command, comment) = mend.split_at(mend.find(" # ").unwrap_or(mend.len()));
+    match command.contains(['>', '|', ';']) || command.contains("&&") {
+        true => format!("sudo sh -c '{}'{comment}", command.replace('\'', "'\\''")),
+        false => format!("sudo {command}{comment}"),
+    }
 }
 
 fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> io::Result<()> {
@@ -93,10 +105,14 @@ fn missing(others: &[&Finding], applied: bool, asked: bool) -> String {
         others.iter().filter(|finding| finding.severity >= Severity::Warning).collect();
     let settings: usize = slow.iter().map(|finding| finding.settings.len()).sum();
     let mut by_hand = 0;
-    let mut above = 0;
+    let mut above = Vec::new();
     for finding in slow.iter().filter(|finding| finding.settings.is_empty()) {
         by_hand += 1;
-        above += usize::from(!asked || finding.severity == Severity::Problem);
+        if !asked || finding.severity == Severity::Problem {
+            // what it is about
+            let name = finding.what.split([':', ',', '(']).next().unwrap_or_default();
+            above.push(name.trim());
+        }
     }
     let optional: usize =
         others.iter().map(|finding| finding.settings.len()).sum::<usize>() - settings;
@@ -120,11 +136,13 @@ fn missing(others: &[&Finding], applied: bool, asked: bool) -> String {
             false => format!("`sudo ekiden doctor --apply` mends {settings}"),
         });
     }
-    if above > 0 {
-        parts.push(format!("{above} {} mended by what is said above", are(above)));
+    if !above.is_empty() {
+        let n = above.len();
+        let names = above.join(", ");
+        parts.push(format!("{n} {} mended by what is said above ({names})", are(n)));
     }
-    if by_hand > above {
-        parts.push(format!("`ekiden doctor` alone says how to mend {}", by_hand - above));
+    if by_hand > above.len() {
+        parts.push(format!("`ekiden doctor` alone says how to mend {}", by_hand - above.len()));
     }
     format!(
         "{} {} missing for full speed: {}.",

@@ -26,6 +26,9 @@ pub(super) fn render(found: &AccountExplanation) -> String {
     if found.explained.is_empty() && found.barred.is_none() && !is_cut {
         let why = match (&found.tunnel, &found.account) {
             (Some(tunnel), _) if !tunnel.up => "the tunnel, which is down",
+            (_, Some(account)) if account.state == "throttle" => {
+                "its quota, which is used up: a connection has no more than the rate above"
+            }
             (_, Some(_)) => {
                 "nothing here: it has no connection; its program or its path to this relay is slow"
             }
@@ -196,6 +199,11 @@ mod tests {
     fn one_without_connections_says_why() {
         let mut found = AccountExplanation { explained: Vec::new(), connections: 0, ..sample() };
         assert!(render(&found).contains("it has no connection"), "{}", render(&found));
+        let mut slowed = found.clone();
+        slowed.account.as_mut().unwrap().state = "throttle".to_owned();
+        let text = render(&slowed);
+        assert!(text.contains("held back by: its quota, which is used up"), "{text}");
+        assert!(!text.contains("nothing here"), "{text}");
         let tunnel = TunnelStatus {
             last_error: Some("nobody listens".to_owned()),
             down_seconds: Some(20.0),

@@ -8,7 +8,7 @@ use crate::commands::doctor::{Finding, Severity};
 use crate::commands::kernel::gateway::plan_to_judge;
 use crate::exit;
 use crate::setup::lan;
-use crate::setup::ports::{self, Transport};
+use crate::setup::ports::{self, Obstacle, Transport};
 use ekiden_linux::links::divert::DivertFacts;
 use ekiden_proxy::settings::Settings;
 use std::net::SocketAddr;
@@ -99,10 +99,9 @@ fn answer_names(session: &mut Session, devices: &[String]) -> Result<Option<Stri
         let both = [Transport::Udp, Transport::Tcp];
         both.into_iter().find_map(|transport| ports::taken(*at, transport, None))
     });
-    if let Some(why) = taken {
-        return Ok(Some(format!(
-            "names are not answered here: {why}. Without that program, run this again"
-        )));
+    if let Some(Obstacle { why, is_taken }) = taken {
+        let then = if is_taken { "Without that program" } else { "When that is mended" };
+        return Ok(Some(format!("names are not answered here: {why}. {then}, run this again")));
     }
     if listen.is_empty() {
         return Ok(None);

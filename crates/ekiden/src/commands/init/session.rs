@@ -8,7 +8,7 @@ use crate::print::{out, warn};
 use crate::setup::document::{Changes, Document};
 use crate::setup::lan;
 use crate::setup::place::Place;
-use crate::setup::ports::{self, Transport};
+use crate::setup::ports::{self, Obstacle, Transport};
 use crate::setup::running;
 use crate::setup::terminal::Asker;
 use ipnet::IpNet;
@@ -127,12 +127,13 @@ impl Session {
             if listens.contains(&at) && transport == Transport::Tcp {
                 continue;
             }
-            if let Some(why) = ports::taken(at, transport, own) {
+            if let Some(Obstacle { why, is_taken }) = ports::taken(at, transport, own) {
+                let stop = if is_taken { "stop that program, or " } else { "" };
                 let config = self.place.config.display();
                 let option = option.filter(|_| !self.listened.contains(&at));
                 let with = option.map_or_else(String::new, |option| format!("with {option}, or "));
                 return Err(format!(
-                    "{why}\nstop that program, or choose another address {with}by `{key}` in {config}; nothing was written"
+                    "{why}\n{stop}choose another address {with}by `{key}` in {config}; nothing was written"
                 )
                 .into());
             }

@@ -37,6 +37,17 @@ fn tell(tried: &[Trial]) -> String {
     tried.iter().map(line).collect()
 }
 
+/// The last reload, where it was refused.
+pub(crate) fn refused_reload(status: &Status) -> String {
+    let Some(refused) = &status.refused_reload else { return String::new() };
+    let error = |error: &String| format!("  {}\n", clean(error));
+    let errors: String = refused.errors.iter().map(error).collect();
+    format!(
+        "the last reload, {} ago, was refused; the configuration before it is in effect:\n{errors}",
+        seconds(refused.for_seconds)
+    )
+}
+
 /// Alerts, and what could not be sent.
 pub(crate) fn lines(status: &Status) -> String {
     render(status.alerts.as_ref()) + &render_traces(status.traces.as_ref())
@@ -78,7 +89,7 @@ fn render_traces(traces: Option<&TracesStatus>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ekiden_proxy::observe::status::AlertStatus;
+    use ekiden_proxy::observe::status::{AlertStatus, RefusedReload};
 
     #[test]
     fn traces_are_named_where_they_do_not_arrive() {
@@ -86,6 +97,18 @@ mod tests {
         assert_eq!(render_traces(Some(&fine)) + &render_traces(None), "");
         let away = TracesStatus { last_error: Some("c: away".to_owned()), dropped: 2, ..fine };
         assert_eq!(render_traces(Some(&away)), "traces: 0 waiting, 2 dropped: c: away\n");
+    }
+
+    #[test]
+    fn a_reload_that_was_refused_is_told_with_its_errors() {
+        let mut status = crate::commands::sample();
+        assert_eq!(refused_reload(&status), "");
+        let errors = vec!["f:2:1: unknown key `colour`".to_owned(), "other\u{1b}".to_owned()];
+        status.refused_reload = Some(RefusedReload { for_seconds: 185.0, errors });
+        let text = refused_reload(&status);
+        assert!(text.starts_with("the last reload, 3 min 5 s ago, was refused; "), "{text}");
+        assert!(text.contains("in effect:\n  f:2:1: unknown key `colour`\n  other"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::print::{
 
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::{
-    CacheStatus, ConnectionStatus, HeldStatus, LegStatus, MemoryStatus, ProfileStatus, Status,
-    UdpStatus,
+    BudgetStatus, CacheStatus, ConnectionStatus, HeldStatus, LegStatus, MemoryStatus,
+    ProfileStatus, Status, UdpStatus,
 };
 use ekiden_proxy::settings::UpstreamProtocol;
 use std::io::IsTerminal as _;
@@ -56,6 +56,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         listen.join(" "),
         count(status.reloads, "time")
     ));
+    out.push_str(&alerts::refused_reload(status));
     out.push_str(&format!(
         "{} accepted, {}, {} refused, {} failed; {} up, {} down\n",
         count(totals.accepted, "connection"),
@@ -67,9 +68,8 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     ));
     if !status.budgets.is_empty() {
         let head = ["BUDGET", "USED", "PEAK", "LIMIT"].map(str::to_owned).to_vec();
-        let row = |b: &ekiden_proxy::observe::status::BudgetStatus| {
-            let is_memory = ["memory", "sessions"].contains(&b.name.as_str());
-            let number = |n: u64| if is_memory { size(n) } else { n.to_string() };
+        let row = |b: &BudgetStatus| {
+            let number = |n| budget_figure(b, n);
             vec![clean(&b.name), number(b.used), number(b.peak), number(b.limit)]
         };
         let rows = status.budgets.iter().map(row).collect();
@@ -388,6 +388,14 @@ fn destination(connection: &ConnectionStatus) -> String {
         text.push_str(&format!(" via {}", clean(&connection.through.join(" > "))));
     }
     text
+}
+
+/// What is used of a budget, or its limit: memory has a unit.
+pub(crate) fn budget_figure(budget: &BudgetStatus, n: u64) -> String {
+    match budget.name.as_str() {
+        "memory" | "sessions" => size(n),
+        _ => n.to_string(),
+    }
 }
 
 #[cfg(test)]

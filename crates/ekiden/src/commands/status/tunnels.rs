@@ -17,7 +17,7 @@ const HEAD: [&str; 12] = [
     "SENT",
     "RECEIVED",
 ];
-/// Characters of an error; a relay's log has all of it.
+/// Characters of an error on a terminal; `ekiden explain PEER` and a relay's log have all of it.
 const SHORT: usize = 60;
 
 /// Tunnels to peers. The pace is what may be sent now, whether anything is or not; queue and loss are of that direction.
@@ -27,15 +27,17 @@ pub(super) fn table_of(tunnels: &[TunnelStatus], width: Option<usize>) -> String
     }
     let mut right = [true; HEAD.len()];
     right[..2].fill(false);
-    table(HEAD.map(str::to_owned).to_vec(), tunnels.iter().map(row).collect(), &right, width)
+    let rows = tunnels.iter().map(|t| row(t, width.is_some())).collect();
+    table(HEAD.map(str::to_owned).to_vec(), rows, &right, width)
 }
 
-fn row(t: &TunnelStatus) -> Vec<String> {
+/// `cut`: a long error is shortened.
+fn row(t: &TunnelStatus, cut: bool) -> Vec<String> {
     let shown = |text: String| if t.up { text } else { "-".to_owned() };
     let lost = t.packets_lost as f64 / t.packets.max(1) as f64;
     vec![
         clean(&t.peer),
-        state(t),
+        state_up_to(t, if cut { SHORT } else { usize::MAX }),
         shown(rate(t.rate)),
         shown(rate(t.allotted)),
         shown(rate(t.receives)),
@@ -51,6 +53,10 @@ fn row(t: &TunnelStatus) -> Vec<String> {
 
 /// Whether it is up; where not, for how long, why, and when it is tried again.
 pub(crate) fn state(t: &TunnelStatus) -> String {
+    state_up_to(t, usize::MAX)
+}
+
+fn state_up_to(t: &TunnelStatus, most: usize) -> String {
     match (t.up, &t.last_error) {
         (true, _) => {
             let mut text = if t.over_tcp { "up over TCP" } else { "up" }.to_owned();
@@ -62,7 +68,7 @@ pub(crate) fn state(t: &TunnelStatus) -> String {
             }
             text
         }
-        (false, Some(error)) => format!("down{}: {}", how_long(t), short(&clean(error))),
+        (false, Some(error)) => format!("down{}: {}", how_long(t), short(&clean(error), most)),
         (false, None) if t.joined => format!("connecting{}", how_long(t)),
         (false, None) => format!("not connected yet{}", how_long(t)),
     }
@@ -74,8 +80,8 @@ fn how_long(t: &TunnelStatus) -> String {
     down + &next.map_or_else(String::new, |next| format!(", next attempt in {}", seconds(next)))
 }
 
-fn short(error: &str) -> String {
-    match error.char_indices().nth(SHORT) {
+fn short(error: &str, most: usize) -> String {
+    match error.char_indices().nth(most) {
         Some((end, _)) => format!("{} …", error[..end].trim_end()),
         None => error.to_owned(),
     }
@@ -86,10 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_error_does_not_make_the_table_wide() {
-        let last_error = Some("no way; ".repeat(40));
+    fn a_long_error_does_not_make_the_table_wide_on_a_terminal_and_is_whole_elsewhere() {
+        let last_error = Some("no way; ".repeat(40) + "end");
         let down = TunnelStatus { peer: "shore".to_owned(), last_error, ..TunnelStatus::default() };
-        let text = table_of(&[down], None);
+        for whole in [table_of(std::slice::from_ref(&down), None), state(&down)] {
+            assert!(whole.contains("no way; end") && !whole.contains('…'), "{whole}");
+        }
+        let text = table_of(&[down], Some(400));
         assert!(text.lines().all(|line| line.chars().count() < 180), "{text}");
         assert!(text.contains("down: no way; no way; ") && text.contains(" …"), "{text}");
     }

@@ -2,7 +2,7 @@
 
 mod accounts;
 
-use crate::commands::status::leg;
+use crate::commands::status::{budget_figure, leg};
 use crate::commands::{client, with_runtime};
 use crate::print::{clean, percent, rate, rtt, seconds, size, traffic};
 use crate::{cli, exit, print};
@@ -175,7 +175,7 @@ impl View {
             accounts::draw(frame, status, middle);
         }
         let budget = |b: &ekiden_proxy::observe::status::BudgetStatus| {
-            let number = |n: u64| if b.name == "memory" { size(n) } else { n.to_string() };
+            let number = |n| budget_figure(b, n);
             format!("{} {}/{}", clean(&b.name), number(b.used), number(b.limit))
         };
         let budgets: Vec<_> = status.budgets.iter().map(budget).collect();
@@ -346,5 +346,17 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(120, 9)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
         insta::assert_snapshot!(terminal.backend());
+    }
+
+    #[test]
+    fn budgets_of_memory_have_a_unit() {
+        let mut status = sample();
+        status.budgets[0].name = "sessions".to_owned();
+        (status.budgets[0].used, status.budgets[0].limit) = (0, 201_326_592);
+        let mut terminal = Terminal::new(TestBackend::new(120, 9)).unwrap();
+        let mut view = View::new(status, Instant::now());
+        terminal.draw(|frame| view.draw(frame)).unwrap();
+        let screen = terminal.backend().to_string();
+        assert!(screen.contains("sessions 0 B/192 MiB"), "{screen}");
     }
 }

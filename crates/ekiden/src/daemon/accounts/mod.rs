@@ -319,10 +319,16 @@ impl accounts::Directory for AccountDirectory {
             _ => None,
         };
         let users = account.devices.iter().filter_map(user).collect();
-        let calendar = account.attributes.quota.map(|_| account.attributes.calendar_here());
-        let renews = calendar.and_then(|calendar| calendar.next_in_words(self.sync.now()));
+        let renews = accounts::Directory::renews(self, id);
         let expires = account.attributes.expires.map(|day| day.to_string());
         Some(AccountDetails { devices, users, renews, expires })
+    }
+
+    fn renews(&self, id: i64) -> Option<String> {
+        let directory = self.sync.directory();
+        let attributes = &directory.get(AccountId(id))?.attributes;
+        let calendar = attributes.quota.map(|_| attributes.calendar_here());
+        calendar.and_then(|calendar| calendar.next_in_words(self.sync.now()))
     }
 
     fn status(&self) -> AccountsStatus {

@@ -377,6 +377,14 @@ fn metrics_and_health_follow_the_relay() {
 }
 
 #[test]
+fn a_relay_without_accounts_says_so_and_asks_for_no_second_try() {
+    let daemon = Managed::start(&CONFIG.replace("enabled = true", "enabled = false"));
+    let answer = daemon.call("GET", "/api/v1/accounts", None);
+    assert_eq!((answer.0, &answer.json()["type"]), (409, &json!("urn:ekiden:no-accounts")));
+    assert!(!answer.1.to_lowercase().contains("retry-after"), "{}", answer.1);
+}
+
+#[test]
 fn a_port_that_is_taken_ends_the_daemon_only_where_it_was_asked_for() {
     // taken by this, or by somebody else
     let _held = TcpListener::bind("127.0.0.1:9128");

@@ -62,6 +62,9 @@ pub struct Status {
     pub listen: Vec<SocketAddr>,
     /// How often the configuration was reloaded.
     pub reloads: u64,
+    /// The last reload, where it was refused: the configuration before it is in effect. Absent where it was not.
+    #[serde(default)]
+    pub refused_reload: Option<RefusedReload>,
     /// Sums since it started.
     pub totals: Totals,
     /// What is spent of what may be.
@@ -121,6 +124,15 @@ pub struct Status {
     pub legs: Vec<ProfileStatus>,
     /// Every live connection, oldest first.
     pub connections: Vec<ConnectionStatus>,
+}
+
+/// A reload that was refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedReload {
+    /// For how long it has been so, seconds.
+    pub for_seconds: f64,
+    /// Why: the errors of the configuration, or what could not be had.
+    pub errors: Vec<String>,
 }
 
 /// Accounts, and the database they are kept in.

@@ -13,25 +13,42 @@ pub(crate) enum NotAdmitted {
     /// No account claims the client, and the settings refuse such clients.
     Unclaimed,
     Account(Arc<str>, Refused),
+    /// The same, with the moment at which the quota begins anew in the account's time zone.
+    Dated(Arc<str>, Refused, String),
 }
 
 impl NotAdmitted {
     /// The account, where its volume is used up.
     pub(crate) fn spent_account(&self) -> Option<Arc<str>> {
         match self {
-            Self::Account(name, Refused::Spent(_)) => Some(Arc::clone(name)),
-            _ => None,
+            Self::Account(name, why) | Self::Dated(name, why, _) => {
+                matches!(why, Refused::Spent(_)).then(|| Arc::clone(name))
+            }
+            Self::Unclaimed => None,
+        }
+    }
+
+    /// Says when the quota begins anew in the words of the account's page, where that is what refuses.
+    pub(crate) fn dated(self, renews: impl FnOnce() -> Option<String>) -> Self {
+        match self {
+            Self::Account(name, why @ Refused::Spent(ends)) if ends != Time::NEVER => {
+                match renews() {
+                    Some(moment) => Self::Dated(name, why, moment),
+                    None => Self::Account(name, why),
+                }
+            }
+            other => other,
         }
     }
 
     /// The HTTP status, and when to try again.
     pub(crate) fn status(&self) -> (u16, Option<Span>) {
-        match self {
-            Self::Unclaimed | Self::Account(_, Refused::Gone) => (403, None),
-            Self::Account(_, Refused::Connections(_)) => (429, Some(Span::from_secs(1))),
-            Self::Account(_, Refused::Connects(after)) => (429, Some(*after)),
-            Self::Account(_, Refused::Spent(Time::NEVER)) => (403, None),
-            Self::Account(_, Refused::Spent(ends)) => (403, Some(ends.since(clock::now()))),
+        let (Self::Account(_, why) | Self::Dated(_, why, _)) = self else { return (403, None) };
+        match why {
+            Refused::Gone | Refused::Spent(Time::NEVER) => (403, None),
+            Refused::Connections(_) => (429, Some(Span::from_secs(1))),
+            Refused::Connects(after) => (429, Some(*after)),
+            Refused::Spent(ends) => (403, Some(ends.since(clock::now()))),
         }
     }
 }
@@ -63,6 +80,9 @@ impl fmt::Display for NotAdmitted {
                     },
                     _ => Ok(()),
                 }
+            }
+            Self::Dated(name, why, moment) => {
+                write!(f, "account \"{name}\": {why}; it begins anew at {moment}")
             }
         }
     }
@@ -104,6 +124,12 @@ mod tests {
             text,
             "account \"home\": the account's quota is used up and does not begin anew"
         );
+        let spent = || account(Refused::Spent(clock::now() + Span::from_secs(86_400)));
+        let dated = spent().dated(|| Some("2026-12-01 00:00 Asia/Tokyo".to_owned()));
+        assert!(dated.to_string().ends_with("it begins anew at 2026-12-01 00:00 Asia/Tokyo"));
+        assert!(dated.spent_account().is_some() && dated.status().0 == 403);
+        assert!(dated.status().1.is_some());
+        assert_eq!(account(Refused::Gone).dated(|| panic!("it does not")).status(), (403, None));
         let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
         let text = account(Refused::Spent(clock::now() + Span::from_secs(86_400))).to_string();
         let (_, said) = text.split_once("used up; it begins anew at ").unwrap();

@@ -84,13 +84,17 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// Rounded up, so that nobody comes back too early.
+/// Rounded up, so that nobody comes back too early; in two units, so that nobody waits an hour too long.
 fn in_words(seconds: u64) -> String {
+    let both = |n: u64, per: u64, unit: &str, part: &str| match n % per {
+        0 => format!("{} {unit}", n / per),
+        rest => format!("{} {unit} {rest} {part}", n / per),
+    };
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} minutes", seconds.div_ceil(60)),
-        7_200..172_800 => format!("{} hours", seconds.div_ceil(3_600)),
-        _ => format!("{} days", seconds.div_ceil(86_400)),
+        7_200..172_800 => both(seconds.div_ceil(60), 60, "h", "min"),
+        _ => both(seconds.div_ceil(3_600), 24, "d", "h"),
     }
 }
 
@@ -139,7 +143,7 @@ mod tests {
         let text = response(&Refusal { retry_after, ..Refusal::new(429, "too many connections") });
         assert!(text.contains("\r\nRetry-After: 2\r\n"), "{text}");
         assert!(text.ends_with("ekiden-1: too many connections; try again in 2 s\n"), "{text}");
-        let words = [119, 121, 7_201, 90_000, 200_000].map(in_words);
-        assert_eq!(words, ["119 s", "3 minutes", "3 hours", "25 hours", "3 days"]);
+        let words = [119, 121, 7_201, 14_580, 90_000, 200_000].map(in_words);
+        assert_eq!(words, ["119 s", "3 minutes", "2 h 1 min", "4 h 3 min", "25 h", "2 d 8 h"]);
     }
 }

@@ -57,6 +57,8 @@ impl Listening {
         for ((driver, _), socket) in drivers.iter().zip(sockets) {
             driver.run(socket, settings.dscp)?;
         }
+        let and_tcp = if carrier.is_some() { " and TCP" } else { "" };
+        tracing::info!("listening for tunnels on UDP{and_tcp} {address}");
         Ok(Self { address, drivers, carrier })
     }
 }

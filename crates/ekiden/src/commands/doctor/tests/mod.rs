@@ -24,7 +24,8 @@ fn report(facts: Facts) -> DoctorReport {
 
 fn print(report: &DoctorReport, columns: Option<usize>) -> String {
     let mut out = Vec::new();
-    print::text(report, print::Style { colour: false, columns }, &mut out).unwrap();
+    let style = print::Style { colour: false, columns, sudo: false };
+    print::text(report, style, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -65,6 +66,21 @@ fn the_limits_of_the_recorded_machine_are_named_with_what_mends_them() {
 }
 
 #[test]
+fn a_user_other_than_root_sees_commands_with_sudo() {
+    let style = print::Style { colour: false, columns: None, sudo: true };
+    let mut out = Vec::new();
+    print::text(&report(recorded()), style, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for line in [
+        "$ sudo sysctl -w net.core.rmem_max=16777216\n",
+        "$ sudo prlimit --pid $$ --nofile=65536:65536 # this shell; ",
+        "$ sudo sh -c 'modprobe sch_fq && sysctl -w net.core.default_qdisc=fq'\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn the_last_line_says_what_is_missing_for_full_speed() {
     let last = |report: &DoctorReport| print(report, None).lines().last().unwrap().to_owned();
     let slow = report(recorded());
@@ -73,7 +89,7 @@ fn the_last_line_says_what_is_missing_for_full_speed() {
     assert!(!text.contains("Failed"), "{text}");
     assert_eq!(
         last(&slow),
-        "5 settings are missing for full speed: `sudo ekiden doctor --apply` mends 4; 1 is mended by what is said above."
+        "5 settings are missing for full speed: `sudo ekiden doctor --apply` mends 4; 1 is mended by what is said above (descriptors)."
     );
     // asked about a relay, it says nothing above of what only costs speed
     let measured = Measured {
