@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// late, once.
 const SURE: u32 = 2;
 
+/// Two relays' clocks may differ by so many seconds: each keeps its own within a minute of the database's.
+const CLOCKS: i64 = 120;
+
 /// Rows of the database that nobody asks for are removed so often.
 const TIDY: Duration = Duration::from_secs(3600);
 
@@ -94,9 +97,12 @@ impl Presence {
             return Found::Nothing;
         }
         let Some(last) = self.seen.replace(now) else { return Found::Nothing };
-        let is_older = had.seen < last;
+        // clocks of two copies may be a minute before and behind the database's
+        let is_older = had.seen < last && (had.run == self.run || had.seen < last - CLOCKS);
         let is_other = had.run != self.run && !is_older;
         self.others = if is_other { self.others.saturating_add(1) } else { 0 };
+        // what an older database has is not known again before all is settled
+        self.is_settled &= !is_older;
         // before all is settled, nobody can tell which bytes are this run's
         self.is_parting = self.others >= SURE && self.is_settled;
         self.rereads |= is_older;
@@ -232,8 +238,8 @@ mod tests {
         let mut presence = presence();
         let own = presence.run.clone();
         let rows =
-            [("before", 50), ("before", 50), (own.as_str(), 104), ("", 0), (own.as_str(), 115)];
-        let found = [100, 105, 110, 115, 120].into_iter().zip(rows);
+            [("before", 50), ("before", 50), (own.as_str(), 1_004), ("", 0), (own.as_str(), 1_015)];
+        let found = [1_000, 1_005, 1_010, 1_015, 1_020].into_iter().zip(rows);
         let found = found.map(|(now, (run, seen))| presence.on_seen("r", &had(run, seen), now));
         let found: Vec<_> = found.collect();
         let older = [Found::Older, Found::Older, Found::Older];

@@ -24,7 +24,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     pub(super) const fn new(now: Time) -> Self {
-        let config = Config { address: [OWN; 3], all: [ALL; 3], remembered: NETWORKS };
+        let config = Config { address: [OWN; 4], all: [ALL; 4], remembered: NETWORKS };
         Self { rate: InitialRate::new(config, now), left_out: 0, since: now }
     }
 

@@ -215,7 +215,8 @@ impl Tunnel {
         }
         let of_peer = self.flows.len() + self.memory.flows_elsewhere();
         if !self.has_room_for(&opening.account) || of_peer >= 2 * self.limits.flows {
-            if !self.refused.allows(now, REFUSED, REFUSED_AFTER) {
+            // where others have room, it is one account's fault, and not that of the relay it goes through
+            if of_peer >= self.limits.flows && !self.refused.allows(now, REFUSED, REFUSED_AFTER) {
                 return self.fail("the peer opened too many flows beyond its limit".to_owned());
             }
             let reason = Reason::Exhausted;
