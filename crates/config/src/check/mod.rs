@@ -82,4 +82,41 @@ mod tests {
             assert_eq!(opened(net), "", "{net}");
         }
     }
+
+    #[test]
+    fn a_problem_stands_where_its_cause_does_and_without_what_follows_from_it() {
+        let rule = "[[rule]]\nfrom = [\"10.0.0.1/8\"]\naction = \"allow\"\n";
+        let beyond = "listen = [\"192.0.2.1:1\"]\n";
+        let forward = "[[forward]]\nlisten = [\"192.0.2.1:2\"]\nto = \"a.example:80\"\n";
+        let account = "[[account]]\nname = \"a\"\n";
+        for (text, parts, count) in [
+            (
+                "listen = [\"127.0.0.1:99999\", \"127.0.0.1:1\", \"192.0.2.1:1\"]".to_owned(),
+                &["test.toml:1:11", "test.toml:1:45"][..],
+                2,
+            ),
+            (
+                "listen = [\"127.0.0.1:1\", \"0.0.0.0:1\"]\n[[rule]]\nfrom = [\"10.0.0.0/8\"]\naction = \"allow\"".to_owned(),
+                &["test.toml:1:11", "remove 127.0.0.1:1: 0.0.0.0:1 listens on every"],
+                1,
+            ),
+            (format!("{beyond}{rule}"), &["10.0.0.0/8 was meant?"], 1),
+            (format!("{rule}{forward}[dns]\nlisten = [\"192.0.2.1\"]\n"), &["was meant?"], 1),
+            (format!("{account}addresses = [\"10.77.0.5/24\"]"), &["10.77.0.0/24 was meant?"], 1),
+            (
+                format!("{account}peers = [\"b\"]\nzone = \"Asia/Tokyo\""),
+                &["unknown key `zone` in [[account]]", "accounts of `ekiden account add`"],
+                1,
+            ),
+            (
+                "[tls]\ndirectory = \"https://ca.example/\"".to_owned(),
+                &["`directory` belongs into [cache] or [acme]"],
+                1,
+            ),
+        ] {
+            let shown = problems(&text);
+            assert!(parts.iter().all(|part| shown.contains(part)), "{text}: {shown}");
+            assert_eq!(shown.matches("error: ").count(), count, "{text}: {shown}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ pub(super) fn answer(
             let body = script(&offered.proxy, offered.tls, settings);
             let mut answer = format!(
                 "HTTP/1.1 200 OK\r\nVia: 1.1 {name}\r\nContent-Type: {TYPE}\r\nContent-Length: {}\r\n\
-                 Cache-Control: max-age=300\r\nConnection: close\r\n\r\n",
+                 Cache-Control: private, max-age=300\r\nConnection: close\r\n\r\n",
                 body.len()
             );
             if request.method == "GET" {
