@@ -8,10 +8,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ekiden_accounts::Usage;
+use ekiden_accounts::{StoreError, Usage};
 use jiff::civil::Date;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// PostgreSQL ends a statement after 30 s. One that is gone says nothing, and would keep the turn.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,7 +33,9 @@ async fn used(shared: &Shared, asked: UsageParameters) -> Result<Vec<Usage>, Pro
     let Query(which) = asked.map_err(|error| bad(error.body_text()))?;
     let store = shared.status.store().await?;
     let adding_up = async move {
-        ekiden_accounts::usage_since(&store, which.account.as_deref(), which.since).await
+        let adding = ekiden_accounts::usage_since(&store, which.account.as_deref(), which.since);
+        let late = Err(StoreError::Late(PATIENCE.as_secs()));
+        tokio::time::timeout(PATIENCE, adding).await.unwrap_or(late)
     };
     let used = shared.usage.spawn(adding_up).await;
     Ok(used.map_err(|error| Problem::unavailable("usage", error.to_string()))??)

@@ -229,9 +229,11 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
             || rule.to.is_empty() && names("to");
         let everybody = rule.from.is_empty() && rule.peers.is_empty() && !mistyped;
         let clients = !rule.from.is_empty() && matches_everybody(&rule.from);
-        let first =
-            allow_all.iter().find(|(_, before)| everybody || is_for_clients_of(before, rule));
-        if let Some((number, _)) = first.filter(|_| rule.action == "deny" && !mistyped) {
+        // the last word on all others stands behind them, and an exemption before what it exempts from
+        let later = draft.rules.iter().skip(index + 1).any(|later| later.action == "allow");
+        let meant = mistyped || everybody && (later || matches_all(&rule.to));
+        let first = allow_all.iter().find(|(_, before)| is_for_clients_of(before, rule));
+        if let Some((number, _)) = first.filter(|_| rule.action == "deny" && !meant) {
             reader.warn(
                 &path,
                 format!("this rule does not hold for clients of rule {number}, which allows them everything"),
@@ -291,6 +293,9 @@ mod tests {
         for denied in [wider.as_str(), island.as_str(), "from = [\"10.0.0.0/8\"]"] {
             assert_eq!(rules(&[("allow", lan), ("deny", denied)]), "", "{denied}");
         }
+        assert_eq!(rules(&[("allow", lan), ("deny", "")]), "", "the last word");
+        let exempt = "from = [\"192.168.0.2\"]";
+        assert_eq!(rules(&[("allow", exempt), ("deny", mail), ("allow", lan)]), "", "an exemption");
         let web = format!("{lan}\nto = [\":80\"]");
         assert_eq!(rules(&[("allow", web.as_str()), ("deny", part.as_str())]), "");
     }
