@@ -264,8 +264,8 @@ function Account({ name, listen }) {
         </dl>
       )}
       <Way listen={listen} />
-      {missing && missing.status !== 503 && <Problem error={missing} />}
-      {missing?.status === 503 && <p>This account stands in the configuration. Change it there, and reload.</p>}
+      {missing && missing.status !== 409 && <Problem error={missing} />}
+      {missing?.status === 409 && <p>This account stands in the configuration. Change it there, and reload.</p>}
       {kept && <Edit kept={kept} path={path} again={again} said={said} say={setSaid} key={JSON.stringify(kept)} />}
       <p>
         <a href="#/accounts">All accounts</a>

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// An address that a configuration asks to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// The key that names it, in words: "`listen` of [dns]".
+    /// The key that names it, in words, as for an error.
     pub key: &'static str,
     /// The address.
     pub at: SocketAddr,
@@ -109,20 +109,24 @@ fn clash(reader: &mut Reader<'_>, one: &Listener, before: &Listener, udp: bool) 
         let message = format!("{every} has {other} in it, and both cannot be listened on");
         reader.error(&one.path, message, remove_included(every, other));
     } else {
-        // the management port of nobody's choice gives way
+        // the management port is opened first, also where nobody chose it
         let chosen = reader.spans.contains_key("management.listen");
-        let severity = match one.key.contains("[management]") && !chosen {
-            true => Severity::Warning,
-            false => Severity::Error,
+        let unasked = one.key.contains("[management]") && !chosen;
+        let (path, hint) = match unasked {
+            true => (&before.path, "choose another port, here or by `listen` in [management]"),
+            false => (&one.path, "choose another port"),
         };
+        let has = if unasked { "[management], by default" } else { before.key };
         let place = match one.at == before.at {
-            true => format!("{at} is listened on for {kind} already, by {}", before.key),
-            false => format!(
-                "{at} is listened on for {kind} already, by {}, which has {}",
-                before.key, before.at
-            ),
+            true => format!("{at} is listened on for {kind} already, by {has}"),
+            false if unasked => {
+                format!("{} has {at} in it, which is listened on by {has}", before.at)
+            }
+            false => {
+                format!("{at} is listened on for {kind} already, by {has}, which has {}", before.at)
+            }
         };
-        reader.report(severity, &one.path, place, "choose another port");
+        reader.report(Severity::Error, path, place, hint);
     }
 }
 
@@ -146,8 +150,8 @@ mod tests {
             ),
             (
                 "listen = [\"127.0.0.1:9128\"]\n",
-                "127.0.0.1:9128 is listened on for TCP already, by `listen`",
-                true,
+                "127.0.0.1:9128 is listened on for TCP already, by [management], by default",
+                false,
             ),
             (
                 "[tunnel]\nlisten = [\"127.0.0.1:3128\"]\n",

@@ -31,15 +31,19 @@ impl Listening {
 /// What to add to an error about an address: the key that asks for it, who has it where /proc tells, and what to try.
 pub(crate) fn in_the_way(error: &StartError, draft: &Draft, overrides: &Overrides) -> String {
     use ekiden_tunnel::driver::StartError as TunnelError;
+    let mut all = config::listeners(draft);
     let (address, error, transport) = match error {
-        StartError::Listen { address, error } => (*address, error, Transport::Tcp),
+        StartError::Listen { address, error } => {
+            // a forward's may be for UDP, which the error does not say
+            let tcp = all.iter().any(|one| one.at == *address && one.tcp);
+            (*address, error, if tcp { Transport::Tcp } else { Transport::Udp })
+        }
         StartError::Tunnels(error) => match error.downcast_ref() {
             Some(TunnelError::Listen { address, error }) => (*address, error, Transport::Udp),
             _ => return String::new(),
         },
         _ => return String::new(),
     };
-    let mut all = config::listeners(draft);
     all.retain(|one| if transport == Transport::Tcp { one.tcp } else { one.udp });
     // [management] has an error of its own
     let is_asked = |one: &&config::Listener| one.at == address && !one.key.contains("[management]");

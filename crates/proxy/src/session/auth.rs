@@ -55,7 +55,11 @@ impl Session {
     /// Why the account of the client's address is not served now: it is disabled, or its quota is used up.
     pub(crate) fn barred(&self) -> Option<Failure> {
         match self.identify() {
-            Ok(Some(account)) => self.config.shared.quotas.cut(&account.name).map(Failure::from),
+            Ok(Some(account)) => {
+                let renews = || self.config.directory.as_ref()?.renews(account.id);
+                let cut = self.config.shared.quotas.cut(&account.name)?;
+                Some(cut.dated(renews).into())
+            }
             Ok(None) => None,
             Err(barred) => Some(barred),
         }

@@ -62,6 +62,10 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
 
 /// A command of root's for another user. The shell itself needs root where it writes files or goes on to a second command.
 fn with_sudo(mend: &str) -> String {
+    // some have it: whose user is meant, or that root sees more
+    if mend.starts_with("sudo ") {
+        return mend.to_owned();
+    }
     let (command, comment) = mend.split_at(mend.find(" # ").unwrap_or(mend.len()));
     match command.contains(['>', '|', ';']) || command.contains("&&") {
         true => format!("sudo sh -c '{}'{comment}", command.replace('\'', "'\\''")),
