@@ -18,6 +18,7 @@ mod session;
 mod viewers;
 
 use crate::history::History;
+use crate::server::Turns;
 use crate::{AdminConfig, Shared};
 use axum::Router;
 use axum::routing::{delete, get, post};
@@ -26,9 +27,12 @@ use serde_json::Value;
 use session::Sessions;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
+use tokio::task::JoinError;
 
 /// Where a session begins and ends.
 const SESSION: &str = "/page/session";
+/// Calls at once that read or write the same files.
+const READING: usize = 4;
 
 /// What the page knows besides the status.
 #[derive(Debug, Default)]
@@ -37,6 +41,10 @@ pub(crate) struct Dashboard {
     live: Live,
     doctor: doctor::LastLook,
     trial: alerts::LastTrial,
+    /// Peers and the audit log.
+    kept: Files,
+    /// Reports: their folder may be on another disk.
+    reports: Files,
     /// Set once the relay runs, unless its folder cannot be used.
     pub(crate) history: OnceLock<Arc<History>>,
     /// The configuration in effect, as `ekiden config show --json` prints it.
@@ -44,6 +52,27 @@ pub(crate) struct Dashboard {
     /// The folder of peers and whether this relay listens for tunnels; `None` without a home directory.
     peers: Option<PathBuf>,
     listens: bool,
+}
+
+/// Turns at files whose disk may not answer.
+#[derive(Debug)]
+struct Files(Turns);
+
+impl Default for Files {
+    fn default() -> Self {
+        Self(Turns::new(READING))
+    }
+}
+
+impl Files {
+    /// Reads or writes them, not on a thread that relays. Few calls do at once, also where those who asked are gone.
+    /// Errors: `work` panicked.
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        self.0.spawn_blocking(work).await
+    }
 }
 
 impl Dashboard {
@@ -83,4 +112,35 @@ pub(crate) fn router() -> Router<Arc<Shared>> {
         .route("/page/doctor", get(doctor::look))
         .route("/page/reports", get(reports::list))
         .route("/page/reports/{experiment}/{engine}", get(reports::page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc::channel;
+
+    #[tokio::test]
+    async fn readers_that_left_keep_few_threads_waiting_for_a_disk() {
+        let (dashboard, begun) = (Arc::new(Dashboard::default()), Arc::new(AtomicUsize::new(0)));
+        let (go, waits) = channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        for _ in 0..20 {
+            let (asked, begun) = (Arc::clone(&dashboard), Arc::clone(&begun));
+            let waits = Arc::clone(&waits);
+            let reading = tokio::spawn(async move {
+                let work = move || {
+                    begun.fetch_add(1, SeqCst);
+                    let _ = waits.lock().map(|waits| waits.recv());
+                };
+                asked.reports.with(work).await
+            });
+            tokio::task::yield_now().await;
+            reading.abort();
+        }
+        assert_eq!(dashboard.kept.with(|| 7).await.unwrap(), 7, "those are other files");
+        drop(go);
+        assert_eq!(dashboard.reports.with(|| 8).await.unwrap(), 8);
+        assert!(begun.load(SeqCst) <= READING, "{begun:?}");
+    }
 }

@@ -53,16 +53,17 @@ fn kept(error: &StoreError) -> Problem {
 
 /// Reads and writes files, so not on a thread that relays.
 async fn blocking<T: Send + 'static>(
+    shared: &Shared,
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = shared.dashboard.kept.with(work).await;
     done.map_err(|error| Problem::unavailable("peers", error.to_string()))?
 }
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
     let status = shared.status.summary(0).await?.status;
     let store = store(&shared)?;
-    let peers = blocking(move || store.peers().map_err(|error| kept(&error))).await?;
+    let peers = blocking(&shared, move || store.peers().map_err(|error| kept(&error))).await?;
     let up = |name: &str| status.tunnels.iter().find(|line| line.peer == name).map(|line| line.up);
     let peers: Vec<_> = peers.iter().map(|peer| peers::document(peer, up(&peer.name))).collect();
     Ok(Json(json!({ "peers": peers, "listens": shared.dashboard.listens })))
@@ -94,7 +95,7 @@ pub(super) async fn invite(
         let fields = ["The link carries towards it:", "The link carries from it:"];
         peers::check_rates(&terms, fields).map_err(Problem::inconsistent)?;
         let store = store(&shared)?;
-        let token = blocking(move || {
+        let token = blocking(&shared, move || {
             let invitation = Invitation { name, address, terms, renew };
             let made = peers::invite(&store, invitation);
             let taken = |error: InviteError| match error {
@@ -127,7 +128,7 @@ pub(super) async fn revoke(
         let Path(name) = named?;
         what = format!("revoke \"{}\"", printable(&name));
         let store = store(&shared)?;
-        blocking(move || store.remove(&name).map_err(|error| kept(&error))).await?;
+        blocking(&shared, move || store.remove(&name).map_err(|error| kept(&error))).await?;
         Ok(StatusCode::NO_CONTENT)
     };
     let done = done.await;

@@ -90,7 +90,7 @@ pub(super) async fn audit(
 ) -> Result<Json<Value>, Problem> {
     let Query(AuditQuery { kind }) = query.map_err(|error| bad_query(&error))?;
     let path = shared.kept()?.audit.path(kind);
-    let read = tokio::task::spawn_blocking(move || crate::audit::newest(&path)).await;
+    let read = shared.dashboard.kept.with(move || crate::audit::newest(&path)).await;
     let failed = |error: String| Problem::unavailable("audit", error);
     let lines = read
         .map_err(|error| failed(error.to_string()))?

@@ -63,7 +63,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Repor
         return Ok(Json(Reports { folder: None, reports: Vec::new() }));
     };
     let shown = Some(folder.display().to_string());
-    let read = tokio::task::spawn_blocking(move || read(&folder)).await;
+    let read = shared.dashboard.reports.with(move || read(&folder)).await;
     let reports = read.map_err(|error| failed(&error.to_string()))?;
     let reports = reports.map_err(|error| failed(&error.to_string()))?;
     Ok(Json(Reports { folder: shown, reports }))
@@ -85,7 +85,7 @@ pub(super) async fn page(
         return Err(none());
     }
     let path = folder.join(experiment).join(engine).join("report.html");
-    let read = tokio::task::spawn_blocking(move || text(&path)).await;
+    let read = shared.dashboard.reports.with(move || text(&path)).await;
     let text = read.map_err(|error| failed(&error.to_string()))?.map_err(|_| none())?;
     let fields = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),

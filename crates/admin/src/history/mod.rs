@@ -9,6 +9,7 @@ mod series;
 
 pub(crate) use recording::Recording;
 
+use crate::server::Turns;
 use ekiden_linux::host::state_files;
 use ekiden_linux::host::sync::locked;
 use ekiden_proxy::observe::status::{Status, TunnelStatus};
@@ -27,6 +28,8 @@ use tokio::task::JoinError;
 pub(crate) const STEP: u64 = series::FINE.0;
 /// Lines with a series of their own; beyond, the one that was silent longest makes room.
 const MOST_LINES: usize = 16;
+/// Requests that are answered at once: while the disk does not answer, each keeps a thread.
+const ASKING: usize = 4;
 /// The name of the series of the whole relay; no peer can have it.
 pub(crate) const TOTAL: &str = "(total)";
 
@@ -50,6 +53,7 @@ pub(crate) struct Chart {
 pub(crate) struct History {
     folder: PathBuf,
     state: Mutex<State>,
+    asking: Turns,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +97,7 @@ impl History {
             }
         }
         while state.series.len() > MOST_LINES + 1 && state.make_room(&[]) {}
-        Ok(Self { folder, state: Mutex::new(state) })
+        Ok(Self { folder, state: Mutex::new(state), asking: Turns::new(ASKING) })
     }
 
     /// Takes a sample: `unix` is the time of day, in seconds since 1970. Whether there is one: the first status has
@@ -121,13 +125,14 @@ impl History {
         done
     }
 
-    /// Asks on a thread that may wait: its lock may be held for the disk, and a chart takes a while. Errors: `ask` panicked.
+    /// Asks on a thread that may wait: its lock may be held for the disk, and a chart takes a while. Few do at once, also
+    /// where those who asked are gone. Errors: `ask` panicked.
     pub(crate) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         let this = Arc::clone(self);
-        tokio::task::spawn_blocking(move || ask(&this)).await
+        self.asking.spawn_blocking(move || ask(&this)).await
     }
 
     /// The last `span` seconds of a series; `None` where there is none of this name.
@@ -228,6 +233,7 @@ fn samples<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::sync::mpsc::channel;
     use std::thread;
 
@@ -295,6 +301,37 @@ mod tests {
         go.send(()).unwrap();
         assert_eq!(asking.await.unwrap().unwrap(), [TOTAL]);
         saving.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn requests_that_are_given_up_keep_few_threads_waiting_for_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = Arc::new(History::open(dir.path().to_owned()).unwrap());
+        let ((held, is_held), (go, goes_on)) = (channel::<()>(), channel::<()>());
+        let saved = Arc::clone(&history);
+        let saving = thread::spawn(move || {
+            let _state = locked(&saved.state);
+            held.send(()).unwrap();
+            let _late = goes_on.recv_timeout(Duration::from_secs(60));
+        });
+        is_held.recv().unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        for _ in 0..20 {
+            let (asked, begun) = (Arc::clone(&history), Arc::clone(&begun));
+            let asking = tokio::spawn(async move {
+                let names = move |history: &History| {
+                    begun.fetch_add(1, SeqCst);
+                    history.names()
+                };
+                asked.ask(names).await
+            });
+            tokio::task::yield_now().await;
+            asking.abort();
+        }
+        go.send(()).unwrap();
+        assert_eq!(history.ask(History::names).await.unwrap(), [TOTAL]);
+        saving.join().unwrap();
+        assert!(begun.load(SeqCst) <= ASKING, "{begun:?}");
     }
 
     #[test]

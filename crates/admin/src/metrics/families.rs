@@ -236,6 +236,9 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("acme_expires", &[], "Time until the ordered certificate ends, negative once it has ended; absent where there is none", |s, to| to.maybe(&[], s.acme.as_ref().and_then(|a| a.expires_in_seconds))).seconds(),
     gauge("acme_failures", &[], "Failed orders in a row; absent where no certificate is ordered", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| u64::from(a.failures)))),
     counter("acme_certificates", &[], "Certificates obtained", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| a.obtained))),
+    gauge("certificate_expires", &["file"], "Time until the certificate that clients see ends, from files or ordered, negative once it has ended; absent where there is none", |s, to| {
+        s.certificates.iter().for_each(|shown| to.of(&[&shown.file], shown.expires_in_seconds));
+    }).seconds(),
     // alerts
     gauge("alerts_firing", &["alert"], "Alerts that stand, by kind", |s, to| tally(s.alerts.iter().flat_map(|of| &of.standing).map(|one| one.alert.as_str()), to)),
     counter("alert_messages", &["to", "result"], "Messages about alerts: delivered, and attempts that failed", |s, to| s.alerts.iter().flat_map(|of| &of.receivers).for_each(|one| {

@@ -139,9 +139,9 @@ mod tests {
     use super::*;
     use ekiden_proxy::observe::status::{
         AccountStatus, AccountsStatus, AcmeStatus, AlertReceiverStatus, AlertStatus, AlertsStatus,
-        CacheStatus, DnsServerStatus, DnsStatus, EvictedStatus, FleetStatus, GatewayStatus,
-        HeldStatus, LevelStatus, MemoryStatus, SharingStatus, TracesStatus, TunnelStatus,
-        WireguardPeerStatus, WireguardStatus,
+        CacheStatus, CertificateStatus, DnsServerStatus, DnsStatus, EvictedStatus, FleetStatus,
+        GatewayStatus, HeldStatus, LevelStatus, MemoryStatus, SharingStatus, TracesStatus,
+        TunnelStatus, WireguardPeerStatus, WireguardStatus,
     };
     use std::collections::BTreeSet;
 
@@ -159,6 +159,7 @@ mod tests {
         status.traces = Some(TracesStatus::default());
         let servers = vec![DnsServerStatus::default()];
         status.dns = Some(DnsStatus { servers, ..DnsStatus::default() });
+        status.certificates = vec![CertificateStatus::default()];
         let expires_in_seconds = Some(5e6);
         status.acme = Some(AcmeStatus { expires_in_seconds, ..AcmeStatus::default() });
         status.buffers.budget = Some(1 << 20);

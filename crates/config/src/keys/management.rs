@@ -4,15 +4,8 @@ use super::key::{Key, keys};
 use crate::draft::Draft;
 use crate::keys::HOUR;
 use crate::value::kind::{Kind, absolute_path};
-use crate::value::{pattern, receiver};
+use crate::value::receiver;
 use ekiden_model::units::{Bytes, Share, Span};
-
-fn listen(text: &str) -> Result<(), String> {
-    if text == "off" {
-        return Ok(());
-    }
-    pattern::socket(text, None).map(|_| ()).map_err(|why| format!("{why}, nor `off`"))
-}
 
 /// A name in `Host`, without a port.
 fn host(text: &str) -> Result<(), String> {
@@ -26,7 +19,7 @@ fn host(text: &str) -> Result<(), String> {
 }
 
 pub(super) static MANAGEMENT: &[Key<Draft>] = keys! { Draft, |draft| draft.management;
-    listen = listen: Kind::Text("an address and a port, or \"off\"", listen), None,
+    listen = listen: Kind::SocketOrOff(9128), None,
         "Address of /metrics, /healthz, /readyz and the API below /api/v1, over HTTP. \"off\" disables them. If the default address is in use, the daemon warns and runs without. An address set here must be free.",
         "Programs on this machine can read /metrics, including accounts' names; the API needs a token.",
         "Several daemons on one machine. Needs a restart.";

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Nets,
     /// Addresses with ports; the port may be left off where there is a usual one.
     Sockets(Option<u16>),
+    /// One address with a port, or `off`; a hint shows this port.
+    SocketOrOff(u16),
     /// One address.
     Address,
 }
@@ -82,6 +84,7 @@ impl Kind {
             Self::Sockets(Some(port)) => {
                 format!("a list of address:port (port {port} may be left off)")
             }
+            Self::SocketOrOff(_) => "an address and a port, or \"off\"".to_owned(),
             Self::Address => "an address".to_owned(),
         }
     }
@@ -99,6 +102,7 @@ impl Kind {
             Self::Patterns => "[\"*.example.org\", \"10.0.0.0/8:443\", \":22\"]",
             Self::Nets => "[\"192.168.0.0/16\"]",
             Self::Sockets(_) => "[\"127.0.0.1:3128\"]",
+            Self::SocketOrOff(_) => "\"127.0.0.1:9128\"",
             Self::Address => "\"192.0.2.1\"",
         }
     }
@@ -115,6 +119,7 @@ impl Kind {
             Self::Number(low, high) => number(toml, *low, *high).map(Value::Number),
             Self::Switch => toml.as_bool().map(Value::Switch).ok_or_else(|| self.not(toml)),
             Self::Text(_, check) => self.text(toml, *check).map(Value::Text),
+            Self::SocketOrOff(_) => self.text(toml, socket_or_off).map(Value::Text),
             Self::Choice(words) => match toml.as_str() {
                 Some(word) if words.contains(&word) => Ok(Value::Text(word.to_owned())),
                 Some(word) => Err(Wrong::new(
@@ -154,7 +159,7 @@ impl Kind {
 
     fn text(&self, toml: &Toml, check: Check) -> Result<String, Wrong> {
         let text = toml.as_str().ok_or_else(|| self.not(toml))?;
-        check(text).map_err(|message| Wrong::new(message, ""))?;
+        check(text).map_err(|message| Wrong::new(message, self.hint(text)))?;
         Ok(text.to_owned())
     }
 
@@ -187,10 +192,11 @@ impl Kind {
         (wrong.len() == before || !items.is_empty()).then_some(items)
     }
 
-    /// What to try in place of a text of a list that is not valid; empty where the message says it.
+    /// What to try in place of a text that is not valid; empty where the message says it.
     fn hint(&self, text: &str) -> String {
         match self {
             Self::Sockets(usual_port) => pattern::socket_hint(text, *usual_port),
+            Self::SocketOrOff(port) => pattern::socket_hint(text, Some(*port)),
             _ => String::new(),
         }
     }
@@ -294,6 +300,13 @@ fn chain(text: &str) -> Result<Vec<String>, String> {
         return Err("a chain has at most 16 upstreams".to_owned());
     }
     Ok(hops)
+}
+
+fn socket_or_off(text: &str) -> Result<(), String> {
+    if text == "off" {
+        return Ok(());
+    }
+    pattern::socket(text, None).map(|_| ()).map_err(|why| format!("{why}, nor `off`"))
 }
 
 /// Checks that `text` is an absolute path.

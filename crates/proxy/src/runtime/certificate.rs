@@ -1,13 +1,14 @@
 //! The TLS certificate, read again when its files change.
 
+use super::certificate_facts::CertificateFacts;
 use crate::observe::log_throttle::LogThrottle;
+use crate::observe::status::CertificateStatus;
 use crate::settings::{Acme, Tls};
 use ekiden_linux::host::sync::locked;
-use rustls::RootCertStore;
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 use std::fs;
@@ -93,6 +94,14 @@ impl Certificate {
         self.current.get().is_some()
     }
 
+    /// The one in use; `None` while there is none.
+    pub(crate) fn status(&self) -> Option<CertificateStatus> {
+        let current = self.current.get()?;
+        let facts = CertificateFacts::of(current.cert.first()?)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(facts.status(&self.files[0], now.as_secs()))
+    }
+
     /// The name by which clients that know this relay as `host` find it under this certificate: the same where it fits,
     /// else the certificate's own one. `None`: there is none that others can use.
     pub(crate) fn name_for(&self, host: &str) -> Option<String> {
@@ -173,22 +182,7 @@ impl CertificateFiles {
     /// Whether its dates are fine at a time.
     pub fn holds(&self, at: SystemTime) -> bool {
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let Ok(parsed) = ParsedCertificate::try_from(&self.leaf) else { return false };
-        // dates are looked at before the issuer, whom nobody needs to know here
-        let seen = verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &RootCertStore::empty(),
-            &[],
-            UnixTime::since_unix_epoch(since),
-            rustls::crypto::ring::default_provider().signature_verification_algorithms.all,
-        );
-        use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
-        !matches!(
-            seen,
-            Err(rustls::Error::InvalidCertificate(
-                Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }
-            ))
-        )
+        CertificateFacts::of(&self.leaf).is_some_and(|facts| facts.holds(since.as_secs()))
     }
 }
 
@@ -298,6 +292,7 @@ mod tests {
         let certificate = Certificate::open(&settings, &Acme::default(), None).unwrap().unwrap();
         let current = || certificate.current.0.read().unwrap().as_ref().unwrap().cert[0].clone();
         let first = current();
+        assert_eq!(certificate.status().unwrap().names, ["localhost"]);
         certificate.refresh();
         assert_eq!(current(), first);
         fs::write(folder.path().join("c"), "half a file").unwrap();

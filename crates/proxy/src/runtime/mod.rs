@@ -4,6 +4,7 @@
 pub(crate) mod acme;
 pub(crate) mod alerts;
 pub(crate) mod certificate;
+mod certificate_facts;
 pub(crate) mod shared;
 use crate::destination::Destination;
 use crate::observe::named_leg::NamedLeg;

@@ -1,6 +1,7 @@
 //! Forwarded ports: their sockets over reloads, and what arrives there. Where a port leads is looked up in the
 //! configuration in effect, so a reload that changes it keeps the socket.
 
+use super::housekeeping::keep;
 use super::listener::listen;
 use super::{Inner, StartError};
 use crate::inbound::udp::flows::Flows;
@@ -82,10 +83,18 @@ impl Inner {
             stays
         });
         for port in bound {
-            let inner = Arc::clone(self);
+            let what = "a forwarded port";
             let (port, task) = match port {
-                BoundPort::Tcp(at, it) => ((at, false), tokio::spawn(inner.forward_tcp(at, it))),
-                BoundPort::Udp(at, it) => ((at, true), tokio::spawn(inner.forward_udp(at, it))),
+                BoundPort::Tcp(at, it) => {
+                    let it = Arc::new(it);
+                    let forward = move |inner: Arc<Self>| inner.forward_tcp(at, Arc::clone(&it));
+                    ((at, false), keep(what, self, forward))
+                }
+                BoundPort::Udp(at, it) => {
+                    let it = Arc::new(it);
+                    let forward = move |inner: Arc<Self>| inner.forward_udp(at, Arc::clone(&it));
+                    ((at, true), keep(what, self, forward))
+                }
             };
             running.insert(port, task);
         }
@@ -105,7 +114,7 @@ impl Inner {
         config.settings.forwards.iter().find(is_meant).cloned()
     }
 
-    async fn forward_tcp(self: Arc<Self>, at: SocketAddr, listener: TcpListener) {
+    async fn forward_tcp(self: Arc<Self>, at: SocketAddr, listener: Arc<TcpListener>) {
         let inherited = Inherited::from_listener(listener.as_fd());
         loop {
             match listener.accept().await {
@@ -121,8 +130,8 @@ impl Inner {
         }
     }
 
-    async fn forward_udp(self: Arc<Self>, at: SocketAddr, port: UdpSocket) {
-        let port = Arc::new(port);
+    /// Flows from before a panic end, and begin anew with their next datagram.
+    async fn forward_udp(self: Arc<Self>, at: SocketAddr, port: Arc<UdpSocket>) {
         let mut flows = Flows::new();
         loop {
             // a port that always has datagrams must not keep other tasks from their turn
@@ -150,6 +159,8 @@ impl Inner {
         port: &Arc<UdpSocket>,
         client: SocketAddr,
     ) -> Option<mpsc::Sender<Bytes>> {
+        #[cfg(test)]
+        self.panic_if_asked();
         let (config, forward) = (self.config(), self.forward_at(at, true)?);
         let account = match admit(&config, client) {
             Ok(account) => account,
@@ -176,5 +187,57 @@ impl Inner {
         let task = tokio::spawn(flow.serve(packets, self.stopping.subscribe()));
         entry.set_task(task.abort_handle());
         Some(sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destination::Destination;
+    use crate::server::Server;
+    use crate::settings::{ForwardProtocol, SendProxy};
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpStream;
+
+    /// Ports that were free a moment ago.
+    fn free() -> [SocketAddr; 2] {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        [tcp.local_addr().unwrap(), udp.local_addr().unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_panic_loses_one_client_of_a_port_and_no_other() {
+        let [tcp, udp] = free();
+        let forward = |at, protocol| {
+            let to = Destination::parse("127.0.0.1:9", None).unwrap();
+            let listen = vec![at];
+            Arc::new(PortForward { listen, to, protocol, send_proxy: SendProxy::Off })
+        };
+        let forwards = vec![forward(tcp, ForwardProtocol::Tcp), forward(udp, ForwardProtocol::Udp)];
+        let listen = vec![(Ipv4Addr::LOCALHOST, 0).into()];
+        let settings = Settings { listen, forwards, ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let accepted = async |count: u64| {
+            let accepted = async {
+                while server.status().totals.accepted < count {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), accepted).await.expect("nobody accepts");
+        };
+        server.inner.panics.store(true, Relaxed);
+        let mut lost = TcpStream::connect(tcp).await.unwrap();
+        assert!(!matches!(lost.read(&mut [0; 1]).await, Ok(1)));
+        let _served = TcpStream::connect(tcp).await.unwrap();
+        accepted(1).await;
+        server.inner.panics.store(true, Relaxed);
+        for client in [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()) {
+            client.send_to(b"?", udp).unwrap();
+        }
+        accepted(2).await;
     }
 }

@@ -6,6 +6,7 @@
 
 use super::Inner;
 use super::diversion::{Ports, divert_nothing_new, divert_plan, held_plan};
+use super::housekeeping::keep;
 use super::listener::BACKLOG;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::status::{GatewayDevice, GatewayStatus};
@@ -131,7 +132,10 @@ impl Inner {
             match transparent::listen(ipv6, BACKLOG).and_then(TcpListener::from_std) {
                 Ok(listener) => {
                     let address = listener.local_addr()?;
-                    let task = tokio::spawn(Arc::clone(self).accept_diverted(listener));
+                    let listener = Arc::new(listener);
+                    let accept =
+                        move |inner: Arc<Self>| inner.accept_diverted(Arc::clone(&listener));
+                    let task = keep("diverted connections", self, accept);
                     door.listeners.push((address, task));
                 }
                 Err(error) if ipv6 && is_off(&error) => {}
@@ -245,7 +249,7 @@ impl Inner {
         }
     }
 
-    async fn accept_diverted(self: Arc<Self>, listener: TcpListener) {
+    async fn accept_diverted(self: Arc<Self>, listener: Arc<TcpListener>) {
         let inherited = Inherited::from_listener(listener.as_fd());
         loop {
             match listener.accept().await {

@@ -38,7 +38,7 @@ pub(super) fn background_tasks(
 }
 
 /// Runs a task, and begins it anew where it panics.
-fn keep<F>(
+pub(super) fn keep<F>(
     what: &'static str,
     inner: &Arc<Inner>,
     run: impl Fn(Arc<Inner>) -> F + Send + 'static,

@@ -1,5 +1,6 @@
 //! Listening sockets, and the connections and flows that arrive.
 
+use super::housekeeping::keep;
 use super::{Inner, StartError};
 use crate::inbound::detect::serve;
 use crate::inbound::udp::PacketFlow;
@@ -12,7 +13,7 @@ use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::key::Key;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes, Stage};
-use ekiden_tunnel::driver::Incoming;
+use ekiden_tunnel::driver::{Incoming, restarted};
 use socket2::SockRef;
 use std::collections::BTreeMap;
 use std::io;
@@ -120,7 +121,9 @@ impl Inner {
         let mut running = locked(&self.listeners);
         for (address, listener) in listeners {
             let listener = Arc::new(listener);
-            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener)));
+            let kept = Arc::clone(&listener);
+            let accept = move |inner: Arc<Self>| inner.accept(Arc::clone(&kept));
+            let task = keep("clients that connect", self, accept);
             running.insert(address, (listener, task));
         }
     }
@@ -174,6 +177,8 @@ impl Inner {
     }
 
     pub(super) fn admit(&self, client: AcceptedClient) {
+        #[cfg(test)]
+        self.panic_if_asked();
         match self.shared.resources.admit(&client) {
             Ok(permit) => self.begin(client, permit),
             Err(NoPlace::Room) if self.no_room.is_due() => {
@@ -248,17 +253,23 @@ impl Inner {
         // set once: reloads do not overlap
         let _ = self.shared.tunnels.set(tunnels);
         let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
+        let incoming = Arc::new(tokio::sync::Mutex::new(incoming));
+        let accept = move || Arc::clone(&inner).accept_flows(Arc::clone(&incoming));
         // flows are connections: a stopping relay accepts none
         tokio::spawn(async move {
             tokio::select! {
-                () = inner.accept_flows(incoming) => {}
+                () = restarted("flows that peers open", accept) => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}
             }
         });
         Ok(())
     }
 
-    async fn accept_flows(&self, mut incoming: mpsc::Receiver<Incoming>) {
+    async fn accept_flows(
+        self: Arc<Self>,
+        incoming: Arc<tokio::sync::Mutex<mpsc::Receiver<Incoming>>>,
+    ) {
+        let mut incoming = incoming.lock().await;
         while let Some(incoming) = incoming.recv().await {
             if incoming.opening.carries.is_packets() {
                 self.begin_packet_flow(incoming);
@@ -280,5 +291,30 @@ impl Inner {
         let flow = PacketFlow::new(self.config(), incoming, registration, Arc::clone(&self.log));
         let task = tokio::spawn(flow.serve(self.stopping.subscribe()));
         entry.set_task(task.abort_handle());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+    use tokio::io::AsyncReadExt as _;
+
+    #[tokio::test]
+    async fn a_panic_loses_one_client_and_no_other() {
+        let listen = vec![(Ipv4Addr::LOCALHOST, 0).into()];
+        let settings = Settings { listen, ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let at = server.status().listen[0];
+        server.inner.panics.store(true, Relaxed);
+        let mut lost = TcpStream::connect(at).await.unwrap();
+        assert!(!matches!(lost.read(&mut [0; 1]).await, Ok(1)));
+        let _served = TcpStream::connect(at).await.unwrap();
+        let served = async {
+            while server.status().totals.accepted == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), served).await.expect("nobody accepts");
     }
 }

@@ -121,6 +121,9 @@ struct Inner {
     reloads: AtomicU64,
     /// Since the last reload was refused, and why.
     refused_reload: Mutex<Option<(Time, Vec<String>)>>,
+    /// A test wants the task to panic at which the next client arrives.
+    #[cfg(test)]
+    panics: std::sync::atomic::AtomicBool,
 }
 
 impl Server {
@@ -166,6 +169,8 @@ impl Server {
             started: clock::now(),
             reloads: AtomicU64::new(0),
             refused_reload: Mutex::default(),
+            #[cfg(test)]
+            panics: Default::default(),
         });
         inner.start_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
@@ -203,5 +208,11 @@ impl Drop for Server {
 impl Inner {
     fn config(&self) -> Arc<RuntimeConfig> {
         Arc::clone(&self.config.borrow())
+    }
+
+    #[cfg(test)]
+    fn panic_if_asked(&self) {
+        let panics = self.panics.swap(false, std::sync::atomic::Ordering::AcqRel);
+        assert!(!panics, "a test asked for it");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Inner;
 use super::gateway::{GatewayDoor, is_off};
+use super::housekeeping::keep;
 use crate::error::Failure;
 use crate::inbound::udp::diverted::{Blocked, WAITING};
 use crate::inbound::udp::flows::Flows;
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::coop::consume_budget;
 
 /// Datagrams taken in with one call, and more where the kernel merged more than before; those are of one flow.
@@ -49,8 +50,11 @@ impl Inner {
                     let _ = merge(&plain);
                     let at = plain.local_addr()?;
                     let socket = UdpSocket::from_std(plain.try_clone()?)?;
-                    let task = Arc::clone(self).take_quic((socket, plain), at, blocked.clone());
-                    door.quic.push((at, tokio::spawn(task)));
+                    let (sockets, blocked) = (Arc::new((socket, plain)), blocked.clone());
+                    let take = move |inner: Arc<Self>| {
+                        inner.take_quic(Arc::clone(&sockets), at, blocked.clone())
+                    };
+                    door.quic.push((at, keep("diverted QUIC", self, take)));
                 }
                 Err(error) if ipv6 && is_off(&error) => {}
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -60,16 +64,20 @@ impl Inner {
                 Err(error) => return Err(error.into()),
             }
         }
-        tokio::spawn(Arc::clone(self).block_quic(to_block));
+        let to_block = Arc::new(Mutex::new(to_block));
+        let block = move |inner: Arc<Self>| inner.block_quic(Arc::clone(&to_block));
+        keep("QUIC to be blocked", self, block);
         Ok(())
     }
 
+    /// Flows from before a panic end, and begin anew with their next datagram.
     async fn take_quic(
         self: Arc<Self>,
-        (socket, plain): (UdpSocket, std::net::UdpSocket),
+        sockets: Arc<(UdpSocket, std::net::UdpSocket)>,
         at: SocketAddr,
         blocked: Blocked,
     ) {
+        let (socket, plain) = &*sockets;
         let mut flows = Flows::new();
         let mut batch = ReceiveBatch::default();
         loop {
@@ -78,7 +86,7 @@ impl Inner {
             if let Err(error) = socket.readable().await {
                 return tracing::error!("the UDP port {at} broke: {error}");
             }
-            if socket.try_io(Interest::READABLE, || batch.receive(&plain, AT_ONCE)).is_err() {
+            if socket.try_io(Interest::READABLE, || batch.receive(plain, AT_ONCE)).is_err() {
                 continue;
             }
             // merged datagrams are neighbours, and one attempt stands for all of them
@@ -152,7 +160,11 @@ impl Inner {
     }
 
     /// Has the kernel answer with "port unreachable", until the sockets are closed.
-    async fn block_quic(self: Arc<Self>, mut to_block: mpsc::Receiver<(SocketAddr, IpAddr)>) {
+    async fn block_quic(
+        self: Arc<Self>,
+        to_block: Arc<Mutex<mpsc::Receiver<(SocketAddr, IpAddr)>>>,
+    ) {
+        let mut to_block = to_block.lock().await;
         let mut pairs = Vec::new();
         while to_block.recv_many(&mut pairs, MOST_BLOCKED).await > 0 {
             let (inner, batch) = (Arc::clone(&self), std::mem::take(&mut pairs));

@@ -8,6 +8,7 @@ use crate::observe::status::{
 };
 use crate::outbound::tunnel::{Tunnels, measure};
 use crate::policy::quota::Quotas;
+use crate::runtime::certificate::Certificate;
 use crate::settings::Settings;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -136,6 +137,7 @@ impl Inner {
             sharing,
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             acme: shared.acme.status(),
+            certificates: config.certificate.iter().filter_map(Certificate::status).collect(),
             operators: shared.alerts.operators(),
             alerts: shared.alerts.status(),
             traces: shared.traces.status(),

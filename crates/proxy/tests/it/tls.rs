@@ -280,6 +280,9 @@ fn a_client_that_stays_after_its_session_holds_no_memory() {
 fn serves_a_new_certificate_without_a_restart() {
     let mut shown = Shown::new();
     let (relay, origin) = (shown.relay(), Origin::new());
+    let [seen] = <[_; 1]>::try_from(relay.status().certificates).unwrap();
+    assert!(seen.names == ["localhost"] && seen.self_signed, "{seen:?}");
+    assert_eq!(seen.file, shown.certificate.certificate.display().to_string());
     shown.certificate = own(shown.folder.path());
     let begun = Instant::now();
     loop {

@@ -15,11 +15,12 @@
 
 use super::{Shared, locked, thread};
 use std::any::Any;
+use std::future::poll_fn;
 use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 /// Before the thread goes on: a panic that comes again and again fills neither the log nor a processor.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -51,15 +52,19 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
 /// not be missing until the next start. It shares with others only what is behind mutexes that outlive a panic.
 pub async fn restarted<F>(what: &'static str, mut begin: impl FnMut() -> F)
 where
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output = ()>,
 {
     loop {
-        // ends with this one
-        let mut task = JoinSet::new();
-        task.spawn(begin());
-        let Some(Err(error)) = task.join_next().await else { return };
-        // or the runtime ends
-        let Ok(panic) = error.try_into_panic() else { return };
+        let mut task = Box::pin(begin());
+        // not in a task of its own, which would go on for a moment where this one is aborted
+        let ended = poll_fn(|context| {
+            match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))) {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            }
+        });
+        let Err(panic) = ended.await else { return };
+        drop(task);
         tracing::error!(
             task = what,
             why = message(panic.as_ref()),

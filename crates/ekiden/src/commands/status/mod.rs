@@ -3,6 +3,7 @@
 pub(crate) mod accounts;
 mod acme;
 pub(crate) mod alerts;
+mod certificate;
 mod dns;
 mod gateway;
 mod shares;
@@ -84,6 +85,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&format!("operators: the file cannot be used: {}\n", clean(why)));
     }
     out.push_str(&status.acme.as_ref().map_or_else(String::new, acme::render));
+    out.push_str(&certificate::lines(status));
     out.push_str(&alerts::lines(status));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
     let door = status.wireguard.as_ref();

@@ -6,6 +6,7 @@
 mod accounts;
 mod acme;
 mod alerts;
+mod certificate;
 mod connections;
 mod dns;
 mod explanation;
@@ -17,6 +18,7 @@ mod wireguard;
 pub use accounts::{AccountStatus, SharingStatus};
 pub use acme::AcmeStatus;
 pub use alerts::{AlertReceiverStatus, AlertStatus, AlertsStatus};
+pub use certificate::CertificateStatus;
 pub use connections::{
     ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, ConnectionStatus, FlowStatus,
     LegStatus, OptionStatus,
@@ -93,6 +95,9 @@ pub struct Status {
     /// The certificate that this relay orders; absent where it orders none.
     #[serde(default)]
     pub acme: Option<AcmeStatus>,
+    /// The certificate that clients see who connect by TLS, from files or ordered; empty where there is none.
+    #[serde(default)]
+    pub certificates: Vec<CertificateStatus>,
     /// Why the file of operators cannot be used; those known before stay. Absent while it can.
     #[serde(default)]
     pub operators: Option<String>,

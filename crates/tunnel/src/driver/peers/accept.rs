@@ -15,24 +15,63 @@ use ekiden_model::units::{Bytes, Rate, Time};
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::Ordering;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 /// To a relay that joins while the disk is full or cannot be written.
 const UNSAVED: &str = "this relay cannot save you as its peer, which its operator can mend; the invitation stays good, so try again";
 
 impl Inner {
+    /// Handles the events of a socket that listens until it closes; begun anew after a panic, which lost an event.
+    pub(super) async fn attend_listening(
+        self: Arc<Self>,
+        driver: Arc<Driver>,
+        events: Arc<Mutex<mpsc::UnboundedReceiver<Event>>>,
+    ) {
+        let mut events = events.lock().await;
+        self.catch_up();
+        drop(self.attend(&driver, &mut events, None).await);
+    }
+
+    /// Peers have the tunnels that are up, also where nobody heard that one began or ended.
+    pub(super) fn catch_up(&self) {
+        for known in locked(&self.known).values() {
+            let PeerKind::Peer { fingerprint } = known.peer.kind else { continue };
+            let up_at = |driver: &Arc<Driver>| -> Vec<Ready> {
+                let core = locked(&driver.shared.core);
+                let tunnels = core.tunnels_of(fingerprint);
+                tunnels.map(|tunnel| Ready { driver: Arc::clone(driver), tunnel }).collect()
+            };
+            let up: Vec<Ready> = self.listening.iter().flat_map(up_at).collect();
+            let changed = known.ready.send_if_modified(|ready| {
+                let stays = match ready {
+                    Some(used) => up
+                        .iter()
+                        .any(|up| is_of((&up.driver, up.tunnel), &used.driver, used.tunnel)),
+                    None => up.is_empty(),
+                };
+                if !stays {
+                    *ready = up.last().cloned();
+                }
+                !stays
+            });
+            if changed && up.is_empty() {
+                locked(&known.outage).on_lost(clock::now());
+            }
+        }
+    }
+
     /// Handles one socket's events until it closes. With `own`, the peer of an outgoing tunnel, it
     /// ends with the tunnel.
     pub(crate) async fn attend(
         self: &Arc<Self>,
         driver: &Arc<Driver>,
-        mut events: mpsc::UnboundedReceiver<Event>,
+        events: &mut mpsc::UnboundedReceiver<Event>,
         own: Option<&str>,
     ) -> Option<TunnelEnd> {
         while let Some(event) = events.recv().await {
             #[cfg(test)]
             {
-                let panics = own.is_some() && self.panics.swap(false, Ordering::AcqRel);
+                let panics = self.panics.swap(false, Ordering::AcqRel);
                 assert!(!panics, "a test asked for it");
             }
             match event {

@@ -189,11 +189,11 @@ impl Inner {
 
     /// A tunnel that is up, until its end.
     async fn keep(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
-        let Attempt { driver, events, tunnel, peer, carrier } = up;
+        let Attempt { driver, mut events, tunnel, peer, carrier } = up;
         self.on_up(&driver, tunnel, peer, Some(&joined.name));
         locked(&joined.reconnect).on_up(clock::now());
         let second_best = carrier.is_some() && self.settings.carrier == TransportMode::Auto;
-        let attending = self.attend(&driver, events, Some(&joined.name));
+        let attending = self.attend(&driver, &mut events, Some(&joined.name));
         let mut attending = std::pin::pin!(attending);
         let end = if second_best {
             self.log_line(&joined.name, |left_out| tracing::warn!(

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 pub use tcp_fallback::TransportMode;
 use tcp_fallback::{Carried, FallbackTarget};
+use tcp_places::Door;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -120,7 +121,7 @@ struct Inner {
     unsaved: Mutex<Option<String>>,
     carried: Carried,
     origin: Instant,
-    /// A test wants the task of a joined peer to panic.
+    /// A test wants a task to panic with the next event.
     #[cfg(test)]
     panics: std::sync::atomic::AtomicBool,
 }
@@ -177,13 +178,24 @@ impl Peers {
             .zip(receivers)
             .map(|(driver, events)| {
                 let (inner, driver) = (Arc::clone(&inner), Arc::clone(driver));
-                tokio::spawn(async move { drop(inner.attend(&driver, events, None).await) })
+                let events = Arc::new(tokio::sync::Mutex::new(events));
+                let attend = move || {
+                    let (driver, events) = (Arc::clone(&driver), Arc::clone(&events));
+                    Arc::clone(&inner).attend_listening(driver, events)
+                };
+                tokio::spawn(restarted("the look at the tunnels of an address", attend))
             })
             .collect();
         for (listener, driver) in carriers {
             let inside = FallbackTarget { driver, carried: Arc::clone(&inner.carried) };
-            let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
-            tasks.push(tokio::spawn(tcp_fallback::listen(listener, credentials, inside, limits)));
+            let door = Door::new(clock::now(), &inner.settings.limits);
+            let (listener, door) = (Arc::new(listener), Arc::new(Mutex::new(door)));
+            let credentials = inner.credentials.clone();
+            let listen = move || {
+                let (listener, door) = (Arc::clone(&listener), Arc::clone(&door));
+                tcp_fallback::listen(listener, credentials.clone(), inside.clone(), door)
+            };
+            tasks.push(tokio::spawn(restarted("tunnels that come over TCP", listen)));
         }
         let (watched, mut first) = (Arc::clone(&inner), Some(watch));
         // after a panic the store is read again

@@ -1,7 +1,7 @@
 //! Tunnels over TLS on TCP: connections accepted beside UDP, and opened where UDP is blocked.
 
 use super::tcp_places::{Door, Place};
-use crate::core::{Fingerprint, Limits};
+use crate::core::Fingerprint;
 use crate::driver::tcp_framing;
 use crate::driver::{Driver, locked};
 use crate::trust::{Credentials, tls};
@@ -155,18 +155,17 @@ pub(crate) struct FallbackTarget {
     pub(crate) carried: Carried,
 }
 
-/// Takes carriers in; for ever.
-pub(crate) async fn listen(
-    listener: TcpListener,
+/// Takes carriers in; for ever. What `door` counts outlives a panic here.
+pub(super) async fn listen(
+    listener: Arc<TcpListener>,
     credentials: Credentials,
     inside: FallbackTarget,
-    limits: Limits,
+    door: Arc<Mutex<Door>>,
 ) {
     let acceptor = match credentials.carrier_server() {
         Ok(tls) => tokio_rustls::TlsAcceptor::from(tls),
         Err(error) => return tracing::error!(%error, "no carriers are listened for"),
     };
-    let mut door = Door::new(clock::now(), &limits);
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -176,7 +175,8 @@ pub(crate) async fn listen(
                 continue;
             }
         };
-        let Some(place) = door.on_attempt(clock::now(), from.ip()) else { continue };
+        let place = locked(&door).on_attempt(clock::now(), from.ip());
+        let Some(place) = place else { continue };
         let (acceptor, inside) = (acceptor.clone(), inside.clone());
         tokio::spawn(async move {
             let ended = incoming(&acceptor, stream, from, (&inside, place), CLAIM).await;

@@ -25,6 +25,9 @@ pub(super) struct Door {
     rate: InitialRate,
     places: Places,
     claims: Claims,
+    /// A test wants the next attempt to panic.
+    #[cfg(test)]
+    pub(super) panics: bool,
 }
 
 /// A place, until a tunnel goes over the connection or this is dropped.
@@ -48,11 +51,19 @@ impl Door {
     pub(super) fn new(now: Time, limits: &Limits) -> Self {
         let rate = InitialRate::new(initial_rate::Config::default(), now);
         let places = Arc::new(Mutex::new(PendingPlaces::new(limits.pending())));
-        Self { rate, places, claims: Claims::default() }
+        Self {
+            rate,
+            places,
+            claims: Claims::default(),
+            #[cfg(test)]
+            panics: false,
+        }
     }
 
     /// Somebody connected; `None` where the connection is to be closed.
     pub(super) fn on_attempt(&mut self, now: Time, from: IpAddr) -> Option<Place> {
+        #[cfg(test)]
+        assert!(!std::mem::take(&mut self.panics), "a test asked for it");
         let source = Source::from(from);
         if self.rate.on_attempt(now, source, true) != Attempt::Accept {
             return None;

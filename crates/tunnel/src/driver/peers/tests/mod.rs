@@ -386,15 +386,16 @@ async fn tcp_carries_where_the_udp_port_is_filtered_on_loopback_too() {
     let listener = listener.expect("a port that is free for UDP and TCP");
     let to = listener.local_addr().unwrap();
     let core = Endpoint::new(far.credentials.clone(), Limits::default(), true, far.origin, None);
-    let (driver, events) = Driver::start(core, deaf, [34, 0]).unwrap();
+    let (driver, mut events) = Driver::start(core, deaf, [34, 0]).unwrap();
     let driver = Arc::new(driver);
     let (peers, invited) = trust::admitted(&pair.stores[1].peers().unwrap());
     driver.with(|core| core.admit(clock::now(), &peers, &invited));
     let inside = FallbackTarget { driver: Arc::clone(&driver), carried: Arc::clone(&far.carried) };
-    let limits = Limits::default();
-    tokio::spawn(tcp_fallback::listen(listener, far.credentials.clone(), inside, limits));
+    let door = Arc::new(Mutex::new(Door::new(clock::now(), &Limits::default())));
+    let (listener, credentials) = (Arc::new(listener), far.credentials.clone());
+    tokio::spawn(tcp_fallback::listen(listener, credentials, inside, door));
     let attending = Arc::clone(&far);
-    tokio::spawn(async move { drop(attending.attend(&driver, events, None).await) });
+    tokio::spawn(async move { drop(attending.attend(&driver, &mut events, None).await) });
     // the near relay knows this way alone
     let mut peer = pair.stores[0].remove("far").unwrap();
     let PeerKind::Joined { address, .. } = &mut peer.kind else { panic!("{peer:?}") };

@@ -94,6 +94,65 @@ async fn the_task_of_a_joined_relay_that_panics_connects_again() {
     within(server.read_exact(&mut [0; 5])).await.unwrap();
 }
 
+/// The end of a tunnel is lost with the panic: its peer comes again nonetheless.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_task_of_an_address_that_panics_goes_on_with_the_next_event() {
+    let mut pair = pair(mbit(20));
+    drop(flow(&mut pair).await);
+    let before = locked(&pair.near.inner.known)["far"].ready.borrow().clone().unwrap();
+    let seen = locked(&pair.far.inner.known)["near"].ready.borrow().clone().unwrap();
+    pair.far.inner.panics.store(true, Ordering::Release);
+    before.driver.close(before.tunnel, "a test");
+    within(comes_again(&pair.far, "near", &seen)).await;
+    within(comes_again(&pair.near, "far", &before)).await;
+    let (mut client, mut server) = within(flow(&mut pair)).await;
+    client.write_all(b"hello").await.unwrap();
+    within(server.read_exact(&mut [0; 5])).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tunnels_whose_begin_or_end_was_lost_are_found() {
+    let mut pair = pair(mbit(20));
+    let _flow = flow(&mut pair).await;
+    let far = &pair.far.inner;
+    let ready = || locked(&far.known)["near"].ready.borrow().clone();
+    let set = |ready| drop(locked(&far.known)["near"].ready.send_replace(ready));
+    let up = ready().unwrap();
+    let is_up = || ready().is_some_and(|it| it.tunnel == up.tunnel);
+    set(None);
+    far.catch_up();
+    assert!(is_up());
+    // one of a socket that is not far's, as if it had ended
+    let gone = locked(&pair.near.inner.known)["far"].ready.borrow().clone();
+    assert!(!Arc::ptr_eq(&gone.as_ref().unwrap().driver, &up.driver));
+    set(gone);
+    far.catch_up();
+    assert!(is_up() && ready().is_some_and(|it| Arc::ptr_eq(&it.driver, &up.driver)));
+    far.catch_up();
+    assert!(is_up());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_of_tcp_that_panics_takes_the_next_carrier() {
+    let pair = pair(mbit(20));
+    let (near, far) = (&pair.near.inner.credentials, &pair.far.inner);
+    let (driver, carried) = (Arc::clone(&far.listening[0]), Arc::clone(&far.carried));
+    let inside = FallbackTarget { driver, carried };
+    let listener = Arc::new(tcp_fallback::listener("127.0.0.1:0".parse().unwrap()).unwrap());
+    let to = listener.local_addr().unwrap();
+    let door = Arc::new(Mutex::new(Door::new(clock::now(), &Limits::default())));
+    locked(&door).panics = true;
+    let credentials = far.credentials.clone();
+    let task = tokio::spawn(restarted("a test", move || {
+        let (listener, door) = (Arc::clone(&listener), Arc::clone(&door));
+        tcp_fallback::listen(listener, credentials.clone(), inside.clone(), door)
+    }));
+    let peer = far.credentials.fingerprint();
+    assert!(within(tcp_fallback::connect(near, peer, to)).await.is_err());
+    assert!(within(tcp_fallback::connect(near, peer, to)).await.is_ok());
+    task.abort();
+}
+
 /// Handles of flows that were lost do not mean flows of later tunnels.
 #[test]
 fn a_core_that_begins_anew_uses_no_number_of_a_tunnel_again() {
