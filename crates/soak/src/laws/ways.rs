@@ -1,0 +1,120 @@
+//! Ways through the relays: what clients speak, and where it goes.
+
+use crate::faults::Link;
+use serde::Serialize;
+
+/// What a client speaks to the near relay. Each has an account of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Door {
+    /// Requests in absolute form, with bodies both ways.
+    Forward,
+    /// HTTP/1.1 CONNECT.
+    Connect,
+    /// SOCKS5.
+    Socks,
+    /// CONNECT within TLS.
+    Tls,
+    /// Streams of CONNECT within HTTP/2 over TLS.
+    Http2,
+    /// UDP ASSOCIATE.
+    Datagrams,
+    /// Requests for objects that may be cached.
+    Cache,
+    /// A forwarded port, from a proxy that names its client by a PROXY header.
+    PortForward,
+    /// Questions for names.
+    Names,
+    /// UDP over HTTP, in the clear and within TLS.
+    UdpOverHttp,
+}
+
+pub(crate) const DOORS: [Door; 10] = [
+    Door::Forward,
+    Door::Connect,
+    Door::Socks,
+    Door::Tls,
+    Door::Http2,
+    Door::Datagrams,
+    Door::Cache,
+    Door::PortForward,
+    Door::Names,
+    Door::UdpOverHttp,
+];
+
+impl Door {
+    /// Its account's name, and its user's.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Connect => "connect",
+            Self::Socks => "socks",
+            Self::Tls => "tls",
+            Self::Http2 => "http2",
+            Self::Datagrams => "datagrams",
+            Self::Cache => "cache",
+            Self::PortForward => "port-forward",
+            Self::Names => "names",
+            Self::UdpOverHttp => "udp-over-http",
+        }
+    }
+
+    /// Whether its clients take this leg. The relay asks its name server directly, and sends no datagrams to upstream
+    /// proxies.
+    pub(crate) const fn takes(self, leg: Leg) -> bool {
+        match self {
+            Self::Names => matches!(leg, Leg::Direct),
+            Self::Datagrams | Self::UdpOverHttp => !matches!(leg, Leg::Upstream),
+            _ => true,
+        }
+    }
+}
+
+/// The way from the near relay to the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Leg {
+    /// Without another relay.
+    Direct,
+    /// Through the tunnel and the far relay.
+    Tunnel,
+    /// Through the far relay as an upstream proxy: HTTP, SOCKS5, or HTTP within TLS.
+    Upstream,
+}
+
+pub(crate) const LEGS: [Leg; 3] = [Leg::Direct, Leg::Tunnel, Leg::Upstream];
+
+impl Leg {
+    /// In names and in the summary.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Tunnel => "tunnel",
+            Self::Upstream => "upstream",
+        }
+    }
+
+    /// The domains whose names lead over it.
+    pub(crate) const fn domains(self) -> &'static [&'static str] {
+        match self {
+            Self::Direct => &["direct.test"],
+            Self::Tunnel => &["tunnel.test"],
+            Self::Upstream => &["http.upstream.test", "socks.upstream.test", "tls.upstream.test"],
+        }
+    }
+
+    /// One of them.
+    pub(crate) const fn domain(self, n: u64) -> &'static str {
+        let domains = self.domains();
+        domains[(n % domains.len() as u64) as usize]
+    }
+
+    /// Whether its bytes pass this link.
+    pub(super) const fn crosses(self, link: Link) -> bool {
+        match link {
+            Link::Clients => true,
+            Link::Direct => matches!(self, Self::Direct),
+            Link::Tunnel | Link::Far => !matches!(self, Self::Direct),
+        }
+    }
+}
