@@ -177,6 +177,7 @@ struct Entries {
     datagrams: Vec<Datagrams>,
     questions: Vec<Datagrams>,
     wrong: Vec<String>,
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// All of a run.
@@ -287,6 +288,16 @@ impl Ledger {
     /// Somebody received bytes that were not sent.
     pub(crate) fn on_wrong(&self, what: String) {
         self.entries().wrong.push(what);
+    }
+
+    /// Something that the summary counts happened.
+    pub(crate) fn on_count(&self, what: &'static str) {
+        *self.entries().counts.entry(what).or_default() += 1;
+    }
+
+    /// How often each such thing happened.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.entries().counts.clone()
     }
 
     /// All bytes that were compared.

@@ -62,6 +62,8 @@ pub(crate) struct Summary {
     pub(crate) questions: Vec<(Door, Leg, u64, u64)>,
     /// Further answers to datagrams that had one.
     pub(crate) duplicates: u64,
+    /// What else is to be seen of the traffic: that it was there.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
     pub(crate) growth: Vec<Growth>,
     /// How late looks came that were due once a second, at most and in all: a sign of a busy machine.
     pub(crate) late_seconds: [f64; 2],
@@ -227,6 +229,9 @@ impl Summary {
         }
         for (_, _, asked, again) in &self.questions {
             writeln!(out, "without a fault: {again} of {asked} questions for names asked again")?;
+        }
+        for (what, times) in &self.counts {
+            writeln!(out, "{what}: {times}")?;
         }
         if let Some(worst) = self.kills.iter().max_by_key(|kill| kill.lost) {
             let Kill { at, moved, lost, between_looks } = worst;

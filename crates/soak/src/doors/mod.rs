@@ -1,6 +1,7 @@
 //! The clients: each door and leg has some that transfer one after another until time is over.
 
 mod capsules;
+mod changing;
 mod datagrams;
 mod forward;
 mod http2;
@@ -153,6 +154,7 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Changing => changing::objects(&clients, leg, rng).await,
         Door::Connect | Door::Socks | Door::Tls | Door::PortForward => {
             raw::exchanges(&clients, door, leg, rng).await
         }

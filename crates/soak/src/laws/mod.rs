@@ -1,8 +1,10 @@
 //! Which broken transfers a fault explains. All others are faults of the product.
 
+mod copies;
 mod datagrams;
 mod ways;
 
+pub(crate) use copies::judge_copy;
 pub(crate) use datagrams::{deaf, undisturbed};
 pub(crate) use ways::{DOORS, Door, LEGS, Leg};
 

@@ -27,9 +27,12 @@ pub(crate) enum Door {
     Names,
     /// UDP over HTTP, in the clear and within TLS.
     UdpOverHttp,
+    /// Requests for objects that change while the cache keeps copies.
+    Changing,
 }
 
-pub(crate) const DOORS: [Door; 10] = [
+/// New ones come last, so that a seed draws for the others what it did.
+pub(crate) const DOORS: [Door; 11] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -40,6 +43,7 @@ pub(crate) const DOORS: [Door; 10] = [
     Door::PortForward,
     Door::Names,
     Door::UdpOverHttp,
+    Door::Changing,
 ];
 
 impl Door {
@@ -56,6 +60,7 @@ impl Door {
             Self::PortForward => "port-forward",
             Self::Names => "names",
             Self::UdpOverHttp => "udp-over-http",
+            Self::Changing => "changing",
         }
     }
 

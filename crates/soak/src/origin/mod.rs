@@ -5,11 +5,13 @@ mod alerts;
 mod datagrams;
 mod http;
 mod names;
+mod versions;
 
 pub(crate) use alerts::{ALERTS, AlertReceiver};
 pub(crate) use datagrams::{compared, datagram};
 pub(crate) use http::{OBJECTS, PatternBody, compare, object, path};
 pub(crate) use names::Names;
+pub(crate) use versions::{CHANGING, FRESH, Version};
 
 use crate::exchange::{self, Failure};
 use crate::laws::{DOORS, Door};

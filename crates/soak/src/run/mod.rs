@@ -345,6 +345,7 @@ impl Stage {
             duplicates: datagrams.iter().map(|one| one.duplicates).sum(),
             datagrams: undisturbed(&windows, &datagrams),
             questions: undisturbed(&windows, &self.ledger.questions()),
+            counts: self.ledger.counts(),
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
             windows,
             late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
