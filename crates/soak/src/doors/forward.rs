@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Duration, sleep, timeout};
 
 type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
@@ -116,14 +117,26 @@ impl<'a> Kept<'a> {
         }
     }
 
-    async fn open(&self) -> io::Result<Sender> {
-        let stream = self.clients.counted(self.clients.connect().await?, self.door);
-        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream));
-        let (sender, connection) = shaken.await.map_err(io::Error::other)?;
-        // how it breaks, the request says
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
+    /// One over this stream, for one request.
+    pub(super) async fn over(
+        clients: &'a Clients,
+        door: Door,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> io::Result<Self> {
+        Ok(Self { clients, door, sender: Some(shake(stream).await?), left: 1 })
     }
+
+    async fn open(&self) -> io::Result<Sender> {
+        shake(self.clients.counted(self.clients.connect().await?, self.door)).await
+    }
+}
+
+async fn shake(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> io::Result<Sender> {
+    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let (sender, connection) = shaken.await.map_err(io::Error::other)?;
+    // how it breaks, the request says
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }
 
 /// What a relay says in place of a server's answer, with its words for programs (RFC 9209).

@@ -7,6 +7,7 @@ mod forward;
 mod http2;
 mod names;
 mod raw;
+mod slow;
 
 use crate::exchange::{Failure, Order};
 use crate::laws::{Break, DOORS, Door, LEGS, Leg};
@@ -19,9 +20,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// The password of every account.
 pub(crate) const PASSWORD: &str = "a password to soak with";
@@ -29,6 +32,8 @@ pub(crate) const PASSWORD: &str = "a password to soak with";
 pub(crate) const CLIENTS: u64 = 2;
 /// What a relay sends within TLS before a stream is open, and more: a certificate, tickets, settings and an answer.
 const HANDSHAKE: u64 = 4_096;
+/// Bytes that a slow reader's kernel takes at once, so that the others wait at the relay.
+const NARROW: u32 = 16 << 10;
 /// A client whose transfer broke waits for so long.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -73,6 +78,16 @@ impl Clients {
         Ok(stream)
     }
 
+    /// A connection to the relay, of which little waits at the client's end.
+    async fn connect_narrow(&self) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(NARROW)?;
+        let connecting = socket.connect(self.relay);
+        let stream = crate::exchange::patiently("connecting", connecting).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
     fn counted<T>(&self, stream: T, door: Door) -> Counted<T> {
         Counted::new(stream, &self.ledger, door, Towards::Server)
     }
@@ -82,19 +97,29 @@ impl Clients {
         &self,
         protocol: &[u8],
         door: Door,
-    ) -> io::Result<tokio_rustls::client::TlsStream<Counted<TcpStream>>> {
+    ) -> io::Result<TlsStream<Counted<TcpStream>>> {
+        self.secure_over(self.connect().await?, protocol, door).await
+    }
+
+    /// The same over this stream to it.
+    async fn secure_over<T: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: T,
+        protocol: &[u8],
+        door: Door,
+    ) -> io::Result<TlsStream<Counted<T>>> {
         let mut config = rustls::ClientConfig::clone(&self.tls);
         config.alpn_protocols = vec![protocol.to_vec()];
         let name =
             rustls::pki_types::ServerName::try_from("relay.test").map_err(io::Error::other)?;
-        let stream = self.counted(self.connect().await?, door);
+        let stream = self.counted(stream, door);
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         crate::exchange::patiently("TLS", connecting).await
     }
 
     fn broke(&self, door: Door, leg: Leg, live: &Live, failure: Failure) {
         let opened = live.opened();
-        if matches!(door, Door::Tls | Door::Http2 | Door::UdpOverHttp) {
+        if matches!(door, Door::Tls | Door::Http2 | Door::UdpOverHttp | Door::Slow) {
             let down = self.ledger.down(door);
             // a window of records is on its way in open streams alone
             if opened { down.on_broken_records() } else { down.on_own(HANDSHAKE) }
@@ -141,19 +166,22 @@ pub(crate) fn start(clients: &Arc<Clients>, seed: u64) -> JoinSet<()> {
     let mut seeds = Rng::new(seed);
     for door in DOORS {
         for leg in LEGS.into_iter().filter(|leg| door.takes(*leg)) {
-            for _ in 0..CLIENTS {
+            let count = if door == Door::Slow { slow::WAYS.len() } else { CLIENTS as usize };
+            for nth in 0..count {
                 let (clients, rng) = (Arc::clone(clients), Rng::new(seeds.next_u64()));
-                running.spawn(live(clients, door, leg, rng));
+                running.spawn(live(clients, door, leg, nth, rng));
             }
         }
     }
     running
 }
 
-async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
+/// The life of the nth client of a door over a leg.
+async fn live(clients: Arc<Clients>, door: Door, leg: Leg, nth: usize, rng: Rng) {
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Slow => slow::downloads(&clients, slow::WAYS[nth], leg, rng).await,
         Door::Changing => changing::objects(&clients, leg, rng).await,
         Door::Connect | Door::Socks | Door::Tls | Door::PortForward => {
             raw::exchanges(&clients, door, leg, rng).await

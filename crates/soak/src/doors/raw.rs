@@ -70,7 +70,7 @@ fn proxy_header(text: bool, port: u16) -> Vec<u8> {
 }
 
 /// CONNECT (RFC 9110 section 9.3.6).
-async fn connect(
+pub(super) async fn connect(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     door: Door,
     (name, port): &(String, u16),

@@ -6,7 +6,7 @@ mod ways;
 
 pub(crate) use copies::judge_copy;
 pub(crate) use datagrams::{deaf, undisturbed};
-pub(crate) use ways::{DOORS, Door, LEGS, Leg};
+pub(crate) use ways::{DOORS, Door, LEGS, Leg, SLOW};
 
 use crate::faults::{Kind, Link};
 use serde::Serialize;
@@ -108,14 +108,14 @@ pub(crate) fn explains(windows: &[Window], broken: &Break) -> Option<Kind> {
 
 /// Whether the last bytes of an open transfer came while this fault was there. Where a link or a relay stood still around
 /// it, they may have come as early as that began. What was under way may come as late as TCP tries again: after as long
-/// as it has tried in vain.
+/// as it has tried in vain. A slow reader takes its time on top of that.
 fn stopped_by(windows: &[Window], fault: &Window, broken: &Break) -> bool {
-    let end = fault.over + AFTER;
-    let (mut since, mut until) = (fault.from, end);
+    let (end, drains) = (fault.over + AFTER, broken.door.drains());
+    let (mut since, mut until) = (fault.from, end + drains);
     for still in windows.iter().filter(|window| may_stall(window.kind, broken.leg)) {
         let again = still.over + still.over.saturating_sub(still.from) + DRAINS;
         if still.from <= end && fault.from <= again {
-            (since, until) = (since.min(still.from), until.max(again));
+            (since, until) = (since.min(still.from), until.max(again + drains));
         }
     }
     since <= broken.moved + QUIET && broken.moved <= until
@@ -205,6 +205,19 @@ mod tests {
         // TCP tries again after as long as it has tried, and then it takes its time
         let last = |moved| Break { moved: second(moved), to: second(moved), ..late.clone() };
         assert!(explains(&until, &last(69)).is_some() && explains(&until, &last(70)).is_none());
+    }
+
+    #[test]
+    fn a_slow_reader_reads_on_after_a_kill_for_as_long_as_buffers_last() {
+        let kill = [lasting(Kind::KillNear, 40, 41, 43)];
+        let read = |door, moved| {
+            let one = broken(Leg::Direct, 5, 200, true);
+            explains(&kill, &Break { door, moved: second(moved), ..one }).is_some()
+        };
+        assert!(read(Door::Slow, 44) && read(Door::Slow, 170) && !read(Door::Connect, 44));
+        assert!(!read(Door::Slow, 180));
+        // one that hung before
+        assert!(!read(Door::Slow, 34));
     }
 
     #[test]

@@ -2,6 +2,12 @@
 
 use crate::faults::Link;
 use serde::Serialize;
+use std::time::Duration;
+
+/// Bytes a second that slow readers take: 64 kbit/s.
+pub(crate) const SLOW: u64 = 8_000;
+/// Of a stream that is read slowly, the most that waits in relays and kernels.
+const WAITS: u64 = 1 << 20;
 
 /// What a client speaks to the near relay. Each has an account of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -29,10 +35,12 @@ pub(crate) enum Door {
     UdpOverHttp,
     /// Requests for objects that change while the cache keeps copies.
     Changing,
+    /// Downloads that are read slowly, through each of the doors for streams.
+    Slow,
 }
 
 /// New ones come last, so that a seed draws for the others what it did.
-pub(crate) const DOORS: [Door; 11] = [
+pub(crate) const DOORS: [Door; 12] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -44,6 +52,7 @@ pub(crate) const DOORS: [Door; 11] = [
     Door::Names,
     Door::UdpOverHttp,
     Door::Changing,
+    Door::Slow,
 ];
 
 impl Door {
@@ -61,6 +70,15 @@ impl Door {
             Self::Names => "names",
             Self::UdpOverHttp => "udp-over-http",
             Self::Changing => "changing",
+            Self::Slow => "slow",
+        }
+    }
+
+    /// How long its clients read what waits for them after all else has ended.
+    pub(crate) const fn drains(self) -> Duration {
+        match self {
+            Self::Slow => Duration::from_secs(WAITS / SLOW),
+            _ => Duration::ZERO,
         }
     }
 
