@@ -5,6 +5,7 @@ mod changing;
 mod datagrams;
 mod forward;
 mod http2;
+mod messages;
 mod names;
 mod raw;
 mod slow;
@@ -181,6 +182,7 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, nth: usize, rng: Rng)
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Messages => messages::batches(&clients, leg, rng).await,
         Door::Slow => slow::downloads(&clients, slow::WAYS[nth], leg, rng).await,
         Door::Changing => changing::objects(&clients, leg, rng).await,
         Door::Connect | Door::Socks | Door::Tls | Door::PortForward => {

@@ -37,10 +37,12 @@ pub(crate) enum Door {
     Changing,
     /// Downloads that are read slowly, through each of the doors for streams.
     Slow,
+    /// Requests behind each other, with trailers and interim answers.
+    Messages,
 }
 
 /// New ones come last, so that a seed draws for the others what it did.
-pub(crate) const DOORS: [Door; 12] = [
+pub(crate) const DOORS: [Door; 13] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -53,6 +55,7 @@ pub(crate) const DOORS: [Door; 12] = [
     Door::UdpOverHttp,
     Door::Changing,
     Door::Slow,
+    Door::Messages,
 ];
 
 impl Door {
@@ -71,6 +74,7 @@ impl Door {
             Self::UdpOverHttp => "udp-over-http",
             Self::Changing => "changing",
             Self::Slow => "slow",
+            Self::Messages => "messages",
         }
     }
 
