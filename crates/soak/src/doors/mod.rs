@@ -4,6 +4,7 @@ mod capsules;
 mod changing;
 mod datagrams;
 mod forward;
+mod guesses;
 mod http2;
 mod messages;
 mod names;
@@ -182,6 +183,7 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, nth: usize, rng: Rng)
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Guesses => guesses::tries(&clients, leg, rng).await,
         Door::Messages => messages::batches(&clients, leg, rng).await,
         Door::Slow => slow::downloads(&clients, slow::WAYS[nth], leg, rng).await,
         Door::Changing => changing::objects(&clients, leg, rng).await,

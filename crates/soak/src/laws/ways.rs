@@ -39,10 +39,12 @@ pub(crate) enum Door {
     Slow,
     /// Requests behind each other, with trailers and interim answers.
     Messages,
+    /// Log-ins with wrong passwords, of which nothing may count.
+    Guesses,
 }
 
 /// New ones come last, so that a seed draws for the others what it did.
-pub(crate) const DOORS: [Door; 13] = [
+pub(crate) const DOORS: [Door; 14] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -56,6 +58,7 @@ pub(crate) const DOORS: [Door; 13] = [
     Door::Changing,
     Door::Slow,
     Door::Messages,
+    Door::Guesses,
 ];
 
 impl Door {
@@ -75,6 +78,7 @@ impl Door {
             Self::Changing => "changing",
             Self::Slow => "slow",
             Self::Messages => "messages",
+            Self::Guesses => "guesses",
         }
     }
 
@@ -86,11 +90,11 @@ impl Door {
         }
     }
 
-    /// Whether its clients take this leg. The relay asks its name server directly, and sends no datagrams to upstream
-    /// proxies.
+    /// Whether its clients take this leg. The relay asks its name server directly, sends no datagrams to upstream
+    /// proxies, and lets wrong log-ins go nowhere.
     pub(crate) const fn takes(self, leg: Leg) -> bool {
         match self {
-            Self::Names => matches!(leg, Leg::Direct),
+            Self::Names | Self::Guesses => matches!(leg, Leg::Direct),
             Self::Datagrams | Self::UdpOverHttp => !matches!(leg, Leg::Upstream),
             _ => true,
         }
