@@ -121,13 +121,14 @@ struct NearConfig {
 }
 
 impl Relays {
-    /// Sets both up: accounts, an invitation, a certificate. `small` makes the near one's state folder. Errors: a
-    /// machine that the network does not have, or files that cannot be written.
+    /// Sets both up: accounts, one of them with a quota of so many bytes, an invitation, a certificate. `small` makes the
+    /// near one's state folder. Errors: a machine that the network does not have, or files that cannot be written.
     pub(crate) fn set_up(
         program: &Path,
         network: &Topology,
         database: String,
         folder: &Path,
+        quota: u64,
         small: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<(Self, rustls::pki_types::CertificateDer<'static>)> {
         let host = |name: &str| {
@@ -168,7 +169,11 @@ impl Relays {
                 Some(address) => near_home.run(&[&add[..], &["--address", &address]].concat()),
                 None => {
                     let user = ["--user", door.name(), "--password-stdin"];
-                    near_home.run_with(&[&add[..], &user].concat(), &format!("{PASSWORD}\n"))
+                    let quota = format!("{} MB", quota / 1_000_000);
+                    let limits = ["--quota", &quota, "--on-quota-exceeded", "cut"];
+                    let limits = if door == Door::Quota { &limits[..] } else { &limits[..0] };
+                    let all = [&add[..], &user, limits].concat();
+                    near_home.run_with(&all, &format!("{PASSWORD}\n"))
                 }
             };
             succeeded(&output)?;

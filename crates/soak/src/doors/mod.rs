@@ -8,8 +8,11 @@ mod guesses;
 mod http2;
 mod messages;
 mod names;
+mod quota;
 mod raw;
 mod slow;
+
+pub(crate) use quota::quota;
 
 use crate::exchange::{Failure, Order};
 use crate::laws::{Break, DOORS, Door, LEGS, Leg};
@@ -55,6 +58,8 @@ pub(crate) struct Clients {
     pub(crate) end: Instant,
     /// Bytes a second that each client may move each way.
     pub(crate) rate: u64,
+    /// Bytes that the account with a quota may use.
+    pub(crate) quota: u64,
 }
 
 impl Clients {
@@ -183,6 +188,7 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, nth: usize, rng: Rng)
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Quota => quota::exchanges(&clients, leg, rng).await,
         Door::Guesses => guesses::tries(&clients, leg, rng).await,
         Door::Messages => messages::batches(&clients, leg, rng).await,
         Door::Slow => slow::downloads(&clients, slow::WAYS[nth], leg, rng).await,

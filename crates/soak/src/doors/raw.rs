@@ -29,7 +29,8 @@ pub(super) async fn exchanges(clients: &Clients, door: Door, leg: Leg, mut rng: 
     }
 }
 
-async fn transfer(
+/// One transfer by any of these doors.
+pub(super) async fn transfer(
     clients: &Clients,
     (door, leg): (Door, Leg),
     to: &(String, u16),

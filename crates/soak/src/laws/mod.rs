@@ -2,10 +2,12 @@
 
 mod copies;
 mod datagrams;
+mod quota;
 mod ways;
 
 pub(crate) use copies::judge_copy;
 pub(crate) use datagrams::{deaf, undisturbed};
+pub(crate) use quota::{QuotaUse, Refusals};
 pub(crate) use ways::{DOORS, Door, LEGS, Leg, SLOW};
 
 use crate::faults::{Kind, Link};
@@ -103,7 +105,8 @@ pub(crate) fn explains(windows: &[Window], broken: &Break) -> Option<Kind> {
             && broken.from <= to
             && (!broken.opened || fits())
     };
-    windows.iter().find(may).map(|window| window.kind)
+    let early = || windows.iter().find(|window| quota::cuts_early(window, broken));
+    windows.iter().find(may).or_else(early).map(|window| window.kind)
 }
 
 /// Whether the last bytes of an open transfer came while this fault was there. Where a link or a relay stood still around
@@ -205,6 +208,17 @@ mod tests {
         // TCP tries again after as long as it has tried, and then it takes its time
         let last = |moved| Break { moved: second(moved), to: second(moved), ..late.clone() };
         assert!(explains(&until, &last(69)).is_some() && explains(&until, &last(70)).is_none());
+    }
+
+    #[test]
+    fn a_database_that_is_away_may_cut_an_account_with_a_quota() {
+        let away = [lasting(Kind::DatabaseAway, 10, 20, 22)];
+        let cut = |door, at| {
+            let one = Break { door, ..broken(Leg::Direct, 5, at, true) };
+            explains(&away, &one).is_some()
+        };
+        assert!(cut(Door::Quota, 10) && cut(Door::Quota, 50) && !cut(Door::Connect, 15));
+        assert!(!cut(Door::Quota, 9) && !cut(Door::Quota, 51));
     }
 
     #[test]

@@ -41,10 +41,12 @@ pub(crate) enum Door {
     Messages,
     /// Log-ins with wrong passwords, of which nothing may count.
     Guesses,
+    /// CONNECT of an account whose quota is used up in the run.
+    Quota,
 }
 
 /// New ones come last, so that a seed draws for the others what it did.
-pub(crate) const DOORS: [Door; 14] = [
+pub(crate) const DOORS: [Door; 15] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -59,6 +61,7 @@ pub(crate) const DOORS: [Door; 14] = [
     Door::Slow,
     Door::Messages,
     Door::Guesses,
+    Door::Quota,
 ];
 
 impl Door {
@@ -79,6 +82,7 @@ impl Door {
             Self::Slow => "slow",
             Self::Messages => "messages",
             Self::Guesses => "guesses",
+            Self::Quota => "quota",
         }
     }
 

@@ -11,7 +11,7 @@ use crate::doors::{self, CLIENTS, Clients};
 use crate::exchange::LARGEST;
 use crate::faults::{Fault, draw, quiet_from};
 use crate::inject::{self, Happened};
-use crate::laws::{DOORS, Door, LEGS, deaf, explains, undisturbed};
+use crate::laws::{DOORS, Door, LEGS, QuotaUse, deaf, explains, undisturbed};
 use crate::ledger::{Datagrams, Ledger, Side};
 use crate::network;
 use crate::origin::{self, AlertReceiver, Names};
@@ -136,9 +136,10 @@ impl Stage {
         let last = LAST + longest(rate);
         let ledger = Ledger::new(begun, length + last);
         let folder = tempfile::tempdir()?;
+        let quota = doors::quota(length);
         let small = |at: &Path| sandbox.small_memory(at, STATE);
         let (mut relays, certificate) =
-            Relays::set_up(binary, &network, database.address(), folder.path(), small)?;
+            Relays::set_up(binary, &network, database.address(), folder.path(), quota, small)?;
         let servers = network.host(network::SERVERS).ok_or("there is no host of servers")?;
         let on_servers = runtime(servers)?;
         let (address, counts) = (servers.address(), Arc::clone(&ledger));
@@ -161,6 +162,7 @@ impl Stage {
             tls: trusting(certificate)?,
             end: begun + length,
             rate,
+            quota,
         });
         let on_clients = runtime(network.host(network::CLIENTS).ok_or("there are no clients")?)?;
         let watch = |relay: &crate::relays::Relay| {
@@ -286,6 +288,9 @@ impl Stage {
                 std::fs::write(folder.join(relay.name).with_extension("log"), log)?;
             }
         }
+        let used = usage.get(Door::Quota as usize).map_or(0, |(_, up, down)| up + down);
+        let quota = QuotaUse { quota: self.clients.quota, used, refusals: self.ledger.refusals() };
+        failures.extend(quota.faults(length));
         let kills = std::mem::take(&mut *self.happened.books());
         failures.extend(kills.faults);
         let windows = self.happened.windows();
@@ -346,6 +351,7 @@ impl Stage {
             datagrams: undisturbed(&windows, &datagrams),
             questions: undisturbed(&windows, &self.ledger.questions()),
             counts: self.ledger.counts(),
+            quota,
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
             windows,
             late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
