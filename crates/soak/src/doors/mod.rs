@@ -43,11 +43,13 @@ const NARROW: u32 = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What all clients share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Clients {
     pub(crate) ledger: Arc<Ledger>,
     /// The near relay.
     pub(crate) relay: SocketAddr,
+    /// The same over IPv6, if the machine has that.
+    pub(crate) relay_v6: Option<SocketAddr>,
     /// The clients' other address, from which a proxy connects.
     pub(crate) proxy: Ipv4Addr,
     /// Where every name leads.
@@ -87,7 +89,10 @@ impl Clients {
 
     /// A connection to the relay, of which little waits at the client's end.
     async fn connect_narrow(&self) -> io::Result<TcpStream> {
-        let socket = TcpSocket::new_v4()?;
+        let socket = match self.relay {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
         socket.set_recv_buffer_size(NARROW)?;
         let connecting = socket.connect(self.relay);
         let stream = crate::exchange::patiently("connecting", connecting).await?;
@@ -171,11 +176,18 @@ fn target(rng: &mut Rng, leg: Leg, service: Service, door: Door) -> (String, u16
 pub(crate) fn start(clients: &Arc<Clients>, seed: u64) -> JoinSet<()> {
     let mut running = JoinSet::new();
     let mut seeds = Rng::new(seed);
+    let over_v6 = clients.relay_v6.map(|relay| Arc::new(Clients { relay, ..(**clients).clone() }));
     for door in DOORS {
         for leg in LEGS.into_iter().filter(|leg| door.takes(*leg)) {
             let count = if door == Door::Slow { slow::WAYS.len() } else { CLIENTS as usize };
             for nth in 0..count {
-                let (clients, rng) = (Arc::clone(clients), Rng::new(seeds.next_u64()));
+                // each second one
+                let over_v6 = over_v6.as_ref().filter(|_| door.speaks_v6() && nth % 2 == 1);
+                if over_v6.is_some() {
+                    clients.ledger.on_count("clients over IPv6");
+                }
+                let clients = Arc::clone(over_v6.unwrap_or(clients));
+                let rng = Rng::new(seeds.next_u64());
                 running.spawn(live(clients, door, leg, nth, rng));
             }
         }

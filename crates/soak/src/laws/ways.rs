@@ -86,6 +86,21 @@ impl Door {
         }
     }
 
+    /// Whether some of its clients may come over IPv6. The others have an address of version 4 in what they say.
+    pub(crate) const fn speaks_v6(self) -> bool {
+        matches!(
+            self,
+            Self::Forward
+                | Self::Cache
+                | Self::Changing
+                | Self::Messages
+                | Self::Connect
+                | Self::Tls
+                | Self::Http2
+                | Self::Slow
+        )
+    }
+
     /// How long its clients read what waits for them after all else has ended.
     pub(crate) const fn drains(self) -> Duration {
         match self {

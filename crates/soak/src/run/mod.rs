@@ -157,6 +157,7 @@ impl Stage {
         let clients = Arc::new(Clients {
             ledger: Arc::clone(&ledger),
             relay: (near.address(), PORT).into(),
+            relay_v6: relays.address_v6().map(|v6| (v6, PORT).into()),
             proxy: at(network::CLIENTS)?,
             servers: address,
             tls: trusting(certificate)?,
