@@ -1,4 +1,4 @@
-//! Log-ins with wrong passwords, few enough that nobody else is to wait for them. They come from the address of all other
+//! Log-ins with wrong passwords, few enough that nobody else is to wait for them. They come from the address of most other
 //! clients. Their bytes are not counted: the account that is guessed at is to have none.
 
 use super::{Clients, book, target};

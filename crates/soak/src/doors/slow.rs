@@ -69,7 +69,8 @@ pub(super) async fn downloads(clients: &Clients, way: Way, leg: Leg, mut rng: Rn
         let to = target(&mut rng, leg, way.service(), door);
         let live = ledger.begin(domain(&to.0));
         ledger.expect(order.seed, &live);
-        let result = download(clients, way, &to, &order, &live).await;
+        // that future is large: it has what each kind needs
+        let result = Box::pin(download(clients, way, &to, &order, &live)).await;
         match result {
             Ok(()) => ledger.on_count(way.counted()),
             Err(_) if way == Way::Http => on_chunks(clients, &order),

@@ -6,7 +6,7 @@ mod progress;
 use self::machine::{machine, version};
 use self::progress::Progress;
 use crate::Arguments;
-use crate::books::balance::Balance;
+use crate::books::balance::{Balance, may_miss};
 use crate::doors::{self, CLIENTS, Clients};
 use crate::exchange::LARGEST;
 use crate::faults::{Fault, draw, quiet_from};
@@ -37,7 +37,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const LEAD: Duration = Duration::from_secs(25);
 /// The last transfers may take so long, and as long as the largest takes at its rate.
 const LAST: Duration = Duration::from_secs(180);
-/// A journal that is written each second may lack what was read since, and a look at a busy clock.
+/// Between two looks.
 const SECOND: Duration = Duration::from_secs(1);
 /// What a relay still keeps of its clients is gone by then, also where one end of a connection is silent: two minutes.
 const GONE: Duration = Duration::from_secs(150);
@@ -378,12 +378,8 @@ impl Stage {
     fn balances(&self, usage: &[(String, u64, u64)]) -> Vec<Balance> {
         let kills = self.happened.kills();
         let of = |door: Door, direction, side: &Side, booked| {
-            let before = |(from, to): &(Duration, Duration)| {
-                // what was read before a kill, slow clients compare later
-                side.between(from.saturating_sub(SECOND), *to + SECOND / 10 + door.drains())
-            };
             let ((sent, received), rewritten) = (side.read(), side.framing());
-            let (account, may_miss) = (door.name(), kills.iter().map(before).sum());
+            let (account, may_miss) = (door.name(), may_miss(side, &kills, door.drains()));
             Balance { account, direction, booked, received, sent, may_miss, rewritten }
         };
         let both = |(door, (_, up, down)): (&Door, &(String, u64, u64))| {
