@@ -1,6 +1,6 @@
 //! What clients and servers counted, by account, and which transfers did not end whole.
 
-use crate::laws::{Break, DOORS, Door, LEGS, Leg};
+use crate::laws::{Break, DOORS, Door, LEGS, Leg, Refusals};
 use ekiden_testbed::load::meter::Meter;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -177,6 +177,8 @@ struct Entries {
     datagrams: Vec<Datagrams>,
     questions: Vec<Datagrams>,
     wrong: Vec<String>,
+    counts: BTreeMap<&'static str, u64>,
+    refusals: Refusals,
 }
 
 /// All of a run.
@@ -287,6 +289,26 @@ impl Ledger {
     /// Somebody received bytes that were not sent.
     pub(crate) fn on_wrong(&self, what: String) {
         self.entries().wrong.push(what);
+    }
+
+    /// Something that the summary counts happened.
+    pub(crate) fn on_count(&self, what: &'static str) {
+        *self.entries().counts.entry(what).or_default() += 1;
+    }
+
+    /// How often each such thing happened.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.entries().counts.clone()
+    }
+
+    /// A client was refused because its account's quota is used up.
+    pub(crate) fn on_refused(&self) {
+        self.entries().refusals.on_refused(self.now());
+    }
+
+    /// All such refusals.
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.entries().refusals
     }
 
     /// All bytes that were compared.

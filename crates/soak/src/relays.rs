@@ -5,14 +5,14 @@ use crate::doors::PASSWORD;
 use crate::laws::{DOORS, Door, LEGS, Leg};
 use crate::network::{CLIENTS, FAR, NEAR, SERVERS};
 use crate::origin::{ALERTS, Service, port};
-use ekiden_emulator::topology::Topology;
+use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::namespaces::netns::{Netns, place};
 use ekiden_testkit::{Daemon, Home, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -109,6 +109,8 @@ pub(crate) struct Relays {
 #[derive(Debug)]
 struct NearConfig {
     address: Ipv4Addr,
+    /// Where the machine has IPv6.
+    v6: Option<Ipv6Addr>,
     far: Ipv4Addr,
     names: Ipv4Addr,
     /// Where the clients' proxy connects from.
@@ -121,13 +123,14 @@ struct NearConfig {
 }
 
 impl Relays {
-    /// Sets both up: accounts, an invitation, a certificate. `small` makes the near one's state folder. Errors: a
-    /// machine that the network does not have, or files that cannot be written.
+    /// Sets both up: accounts, one of them with a quota of so many bytes, an invitation, a certificate. `small` makes the
+    /// near one's state folder. Errors: a machine that the network does not have, or files that cannot be written.
     pub(crate) fn set_up(
         program: &Path,
         network: &Topology,
         database: String,
         folder: &Path,
+        quota: u64,
         small: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<(Self, rustls::pki_types::CertificateDer<'static>)> {
         let host = |name: &str| {
@@ -145,6 +148,7 @@ impl Relays {
             format!("certificate = \"{}\"\nkey = \"{}\"", certificate.display(), key.display());
         let config = NearConfig {
             address,
+            v6: address_v6(near),
             far: far.address(),
             names,
             proxy,
@@ -168,7 +172,11 @@ impl Relays {
                 Some(address) => near_home.run(&[&add[..], &["--address", &address]].concat()),
                 None => {
                     let user = ["--user", door.name(), "--password-stdin"];
-                    near_home.run_with(&[&add[..], &user].concat(), &format!("{PASSWORD}\n"))
+                    let quota = format!("{} MB", quota / 1_000_000);
+                    let limits = ["--quota", &quota, "--on-quota-exceeded", "cut"];
+                    let limits = if door == Door::Quota { &limits[..] } else { &limits[..0] };
+                    let all = [&add[..], &user, limits].concat();
+                    near_home.run_with(&all, &format!("{PASSWORD}\n"))
                 }
             };
             succeeded(&output)?;
@@ -183,6 +191,11 @@ impl Relays {
         let near = Relay::new(NEAR, near_home, near.netns().try_clone()?);
         let far = Relay::new(FAR, far_home, far.netns().try_clone()?);
         Ok((Self { near, far, config }, made.cert.der().clone()))
+    }
+
+    /// The near relay's address of version 6, if it has one.
+    pub(crate) const fn address_v6(&self) -> Option<Ipv6Addr> {
+        self.config.v6
     }
 
     /// Starts both and waits for their tunnel.
@@ -267,15 +280,22 @@ impl Relays {
     }
 }
 
+/// A machine's address of version 6, if it takes connections.
+fn address_v6(host: &Host) -> Option<Ipv6Addr> {
+    let v6 = host.address_v6();
+    let has = host.run(|| TcpListener::bind((v6, 0)).is_ok());
+    has.unwrap_or(false).then_some(v6)
+}
+
 impl NearConfig {
     /// Two configurations that differ in listeners, legs, pools, the cache and time-outs.
     fn text(&self) -> String {
-        let Self { address, far, names, proxy, database, certificate, key, second } = self;
+        let Self { address, v6, far, names, proxy, database, certificate, key, second } = self;
         let (certificate, key) = (certificate.display(), key.display());
-        let more = match second {
-            false => String::new(),
-            true => format!(", \"{address}:{}\"", PORT + 1),
-        };
+        let mut more = v6.map(|v6| format!(", \"[{v6}]:{PORT}\"")).unwrap_or_default();
+        if *second {
+            more += &format!(", \"{address}:{}\"", PORT + 1);
+        }
         let to = port(Service::Exchange, Door::PortForward);
         let forward = |leg: Leg| {
             let (port, domain) = (forwarded_port(leg), leg.domain(2));
@@ -388,4 +408,26 @@ fn succeeded(output: &std::process::Output) -> io::Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_near_relay_listens_over_both_versions_in_each_configuration() {
+        let listens = |v6, second| {
+            let (address, database) = (Ipv4Addr::new(192, 0, 2, 1), String::new());
+            let (certificate, key) = (PathBuf::new(), PathBuf::new());
+            let (far, names, proxy) = (address, address, address);
+            let config =
+                NearConfig { address, v6, far, names, proxy, database, certificate, key, second };
+            config.text().lines().next().unwrap().to_owned()
+        };
+        let v6 = Some("fd00::1".parse().unwrap());
+        assert_eq!(listens(None, false), r#"listen = ["192.0.2.1:3128"]"#);
+        assert_eq!(listens(v6, false), r#"listen = ["192.0.2.1:3128", "[fd00::1]:3128"]"#);
+        let both = r#"listen = ["192.0.2.1:3128", "[fd00::1]:3128", "192.0.2.1:3129"]"#;
+        assert_eq!(listens(v6, true), both);
+    }
 }

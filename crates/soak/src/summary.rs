@@ -3,7 +3,7 @@
 use crate::books::balance::Balance;
 use crate::books::kills::Kill;
 use crate::faults::Kind;
-use crate::laws::{Break, Door, Leg, Window};
+use crate::laws::{Break, Door, Leg, QuotaUse, Window};
 use crate::ledger::Transfers;
 use crate::watch::Growth;
 use serde::Serialize;
@@ -62,6 +62,9 @@ pub(crate) struct Summary {
     pub(crate) questions: Vec<(Door, Leg, u64, u64)>,
     /// Further answers to datagrams that had one.
     pub(crate) duplicates: u64,
+    /// What else is to be seen of the traffic: that it was there.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) quota: QuotaUse,
     pub(crate) growth: Vec<Growth>,
     /// How late looks came that were due once a second, at most and in all: a sign of a busy machine.
     pub(crate) late_seconds: [f64; 2],
@@ -227,6 +230,11 @@ impl Summary {
         }
         for (_, _, asked, again) in &self.questions {
             writeln!(out, "without a fault: {again} of {asked} questions for names asked again")?;
+        }
+        let QuotaUse { quota, used, refusals } = &self.quota;
+        writeln!(out, "quota: {used} of {quota} bytes, refused {} times", refusals.times)?;
+        for (what, times) in &self.counts {
+            writeln!(out, "{what}: {times}")?;
         }
         if let Some(worst) = self.kills.iter().max_by_key(|kill| kill.lost) {
             let Kill { at, moved, lost, between_looks } = worst;

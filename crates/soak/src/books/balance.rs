@@ -8,7 +8,21 @@
 //! each piece of a chunked body that it reads. So it may book as much framing as the receiver got on top of what was
 //! sent, and as much as may have been on its way to a receiver that broke.
 
+use crate::ledger::Side;
 use serde::Serialize;
+use std::time::Duration;
+
+/// A journal that is written each second may lack what was read since, and a look at a busy clock.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What kills may have cost a side: what came from a second before each on. What a relay read before it was killed, its
+/// clients compare until all that waits for them has been read, which takes so long.
+pub(crate) fn may_miss(side: &Side, kills: &[(Duration, Duration)], drains: Duration) -> u64 {
+    let around = |(from, to): &(Duration, Duration)| {
+        side.between(from.saturating_sub(SECOND), *to + SECOND / 10 + drains)
+    };
+    kills.iter().map(around).sum()
+}
 
 /// One direction of one account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,6 +61,20 @@ impl Balance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::laws::Door;
+    use crate::ledger::Ledger;
+    use std::time::Instant;
+
+    #[test]
+    fn slow_readers_may_miss_what_they_read_long_after_a_kill() {
+        let begun = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        let ledger = Ledger::new(begun, Duration::from_secs(200));
+        // ten seconds after the beginning, and some after the kill
+        ledger.down(Door::Slow).on_compared(70);
+        let kills = [(Duration::from_secs(5), Duration::from_secs(6))];
+        let of = |door: Door| may_miss(ledger.down(Door::Slow), &kills, door.drains());
+        assert_eq!([of(Door::Connect), of(Door::Slow)], [0, 70]);
+    }
 
     fn balance(booked: u64) -> Balance {
         let (account, direction) = ("connect", "down");

@@ -9,18 +9,19 @@ use ekiden_model::rng::Rng;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{HOST, PROXY_AUTHORIZATION};
+use hyper::header::{HOST, HeaderName, HeaderValue, IF_NONE_MATCH, PROXY_AUTHORIZATION};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Duration, sleep, timeout};
 
 type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
 
 /// Of the head of a response from a cache, more than it has.
-const HEAD: u64 = 1_024;
+pub(super) const HEAD: u64 = 1_024;
 /// Requests over one connection at most.
 const KEPT: u64 = 12;
 /// A relay sends its reason with its head.
@@ -29,7 +30,7 @@ const REASON: Duration = Duration::from_secs(1);
 const OBJECTS_A_SECOND: u32 = 20;
 
 /// A connection that is kept for some requests.
-struct Kept<'a> {
+pub(super) struct Kept<'a> {
     clients: &'a Clients,
     door: Door,
     sender: Option<Sender>,
@@ -37,25 +38,54 @@ struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    const fn new(clients: &'a Clients, door: Door) -> Self {
+    pub(super) const fn new(clients: &'a Clients, door: Door) -> Self {
         Self { clients, door, sender: None, left: 0 }
+    }
+
+    /// Draws anew for how many requests a connection is kept, where the last one has had its own.
+    pub(super) fn renew(&mut self, rng: &mut Rng) {
+        if self.left == 0 {
+            self.left = 1 + rng.below(KEPT);
+            self.sender = None;
+        }
+    }
+
+    /// The connection broke.
+    pub(super) fn drop_connection(&mut self) {
+        self.sender = None;
     }
 
     /// The response's head.
     async fn ask(
         &mut self,
         method: &str,
-        (name, port): (&str, u16),
+        to: (&str, u16),
         path: &str,
         body: BoxBody<Bytes, Infallible>,
     ) -> io::Result<Response<Incoming>> {
-        let request = Request::builder()
+        self.ask_with(method, to, path, body, None).await
+    }
+
+    /// The same with a field more. Where that is a condition, the answer may be that it does not hold.
+    pub(super) async fn ask_with(
+        &mut self,
+        method: &str,
+        (name, port): (&str, u16),
+        path: &str,
+        body: BoxBody<Bytes, Infallible>,
+        field: Option<(HeaderName, HeaderValue)>,
+    ) -> io::Result<Response<Incoming>> {
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{name}:{port}{path}"))
             .header(HOST, format!("{name}:{port}"))
             .header(PROXY_AUTHORIZATION, credentials(self.door))
             .body(body)
             .map_err(io::Error::other)?;
+        if let Some((name, value)) = field {
+            request.headers_mut().insert(name, value);
+        }
+        let conditional = request.headers().contains_key(IF_NONE_MATCH);
         let mut kept = self.sender.take().filter(|_| self.left > 0);
         // a relay may end a connection between two requests
         if let Some(sender) = &mut kept
@@ -77,6 +107,7 @@ impl<'a> Kept<'a> {
         self.sender = Some(sender);
         match response.status().as_u16() {
             200 => Ok(response),
+            304 if conditional => Ok(response),
             _ => {
                 self.sender = None;
                 let status = response.status();
@@ -86,14 +117,26 @@ impl<'a> Kept<'a> {
         }
     }
 
-    async fn open(&self) -> io::Result<Sender> {
-        let stream = self.clients.counted(self.clients.connect().await?, self.door);
-        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream));
-        let (sender, connection) = shaken.await.map_err(io::Error::other)?;
-        // how it breaks, the request says
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
+    /// One over this stream, for one request.
+    pub(super) async fn over(
+        clients: &'a Clients,
+        door: Door,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> io::Result<Self> {
+        Ok(Self { clients, door, sender: Some(shake(stream).await?), left: 1 })
     }
+
+    async fn open(&self) -> io::Result<Sender> {
+        shake(self.clients.counted(self.clients.connect().await?, self.door)).await
+    }
+}
+
+async fn shake(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> io::Result<Sender> {
+    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let (sender, connection) = shaken.await.map_err(io::Error::other)?;
+    // how it breaks, the request says
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }
 
 /// What a relay says in place of a server's answer, with its words for programs (RFC 9209).
@@ -120,10 +163,7 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
     let door = Door::Forward;
     let mut kept = Kept::new(clients, door);
     while !clients.is_over() {
-        if kept.left == 0 {
-            kept.left = 1 + rng.below(KEPT);
-            kept.sender = None;
-        }
+        kept.renew(&mut rng);
         let order = Order::draw(&mut rng, clients.rate);
         let name = name(&mut rng, leg);
         let live = clients.ledger.begin(domain(&name));
@@ -140,7 +180,7 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
         // a stalled upload is no different from one that broke
         let result = stalled(&order, transfer).await;
         if result.is_err() {
-            kept.sender = None;
+            kept.drop_connection();
         }
         if result.is_err() || leg == Leg::Upstream {
             clients.ledger.up(door).on_broken_chunks(order.up);
@@ -165,10 +205,7 @@ pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
     let door = Door::Cache;
     let mut kept = Kept::new(clients, door);
     while !clients.is_over() {
-        if kept.left == 0 {
-            kept.left = 1 + rng.below(KEPT);
-            kept.sender = None;
-        }
+        kept.renew(&mut rng);
         let number = rng.below(OBJECTS);
         // the same names again and again: the cache knows objects by them
         let name = format!("objects.{}", leg.domain(number));
@@ -194,7 +231,7 @@ pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
             clients.ledger.down(door).on_sent(HEAD + length);
         }
         if result.is_err() {
-            kept.sender = None;
+            kept.drop_connection();
         }
         book(clients, (door, leg), &live, length, result).await;
         sleep(Duration::from_secs(1) / OBJECTS_A_SECOND).await;

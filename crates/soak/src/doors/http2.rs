@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const ROUNDS: u64 = 3;
 const STREAMS: usize = 2;
 /// A head of HTTP/1.1 is longer than the one of HTTP/2 by less.
-const HEAD: u64 = 256;
+pub(super) const HEAD: u64 = 256;
 
 pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
     let door = Door::Http2;
@@ -50,7 +50,13 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
 }
 
 async fn open(clients: &Clients, door: Door) -> io::Result<SendRequest<Bytes>> {
-    let stream = clients.secure(b"h2", door).await?;
+    shake(clients.secure(b"h2", door).await?).await
+}
+
+/// A connection of HTTP/2 over this stream.
+pub(super) async fn shake(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> io::Result<SendRequest<Bytes>> {
     let shaken = async { h2::client::handshake(stream).await.map_err(io::Error::other) };
     let (sender, connection) = patiently("HTTP/2", shaken).await?;
     // how it breaks, its streams say
@@ -84,7 +90,12 @@ async fn stream(
     whole
 }
 
-async fn connect(sender: SendRequest<Bytes>, door: Door, authority: String) -> io::Result<Tunnel> {
+/// A stream of CONNECT to this name and port.
+pub(super) async fn connect(
+    sender: SendRequest<Bytes>,
+    door: Door,
+    authority: String,
+) -> io::Result<Tunnel> {
     let request = Request::builder()
         .method(Method::CONNECT)
         .version(Version::HTTP_2)
@@ -102,7 +113,7 @@ async fn connect(sender: SendRequest<Bytes>, door: Door, authority: String) -> i
 }
 
 /// A stream as a connection.
-struct Tunnel {
+pub(super) struct Tunnel {
     up: SendStream<Bytes>,
     down: RecvStream,
     /// Received, not yet read.

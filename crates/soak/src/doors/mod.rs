@@ -1,11 +1,18 @@
 //! The clients: each door and leg has some that transfer one after another until time is over.
 
 mod capsules;
+mod changing;
 mod datagrams;
 mod forward;
+mod guesses;
 mod http2;
+mod messages;
 mod names;
+mod quota;
 mod raw;
+mod slow;
+
+pub(crate) use quota::quota;
 
 use crate::exchange::{Failure, Order};
 use crate::laws::{Break, DOORS, Door, LEGS, Leg};
@@ -18,9 +25,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// The password of every account.
 pub(crate) const PASSWORD: &str = "a password to soak with";
@@ -28,15 +37,19 @@ pub(crate) const PASSWORD: &str = "a password to soak with";
 pub(crate) const CLIENTS: u64 = 2;
 /// What a relay sends within TLS before a stream is open, and more: a certificate, tickets, settings and an answer.
 const HANDSHAKE: u64 = 4_096;
+/// Bytes that a slow reader's kernel takes at once, so that the others wait at the relay.
+const NARROW: u32 = 16 << 10;
 /// A client whose transfer broke waits for so long.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What all clients share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Clients {
     pub(crate) ledger: Arc<Ledger>,
     /// The near relay.
     pub(crate) relay: SocketAddr,
+    /// The same over IPv6, if the machine has that.
+    pub(crate) relay_v6: Option<SocketAddr>,
     /// The clients' other address, from which a proxy connects.
     pub(crate) proxy: Ipv4Addr,
     /// Where every name leads.
@@ -47,6 +60,8 @@ pub(crate) struct Clients {
     pub(crate) end: Instant,
     /// Bytes a second that each client may move each way.
     pub(crate) rate: u64,
+    /// Bytes that the account with a quota may use.
+    pub(crate) quota: u64,
 }
 
 impl Clients {
@@ -72,6 +87,19 @@ impl Clients {
         Ok(stream)
     }
 
+    /// A connection to the relay, of which little waits at the client's end.
+    async fn connect_narrow(&self) -> io::Result<TcpStream> {
+        let socket = match self.relay {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_recv_buffer_size(NARROW)?;
+        let connecting = socket.connect(self.relay);
+        let stream = crate::exchange::patiently("connecting", connecting).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
     fn counted<T>(&self, stream: T, door: Door) -> Counted<T> {
         Counted::new(stream, &self.ledger, door, Towards::Server)
     }
@@ -81,19 +109,29 @@ impl Clients {
         &self,
         protocol: &[u8],
         door: Door,
-    ) -> io::Result<tokio_rustls::client::TlsStream<Counted<TcpStream>>> {
+    ) -> io::Result<TlsStream<Counted<TcpStream>>> {
+        self.secure_over(self.connect().await?, protocol, door).await
+    }
+
+    /// The same over this stream to it.
+    async fn secure_over<T: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: T,
+        protocol: &[u8],
+        door: Door,
+    ) -> io::Result<TlsStream<Counted<T>>> {
         let mut config = rustls::ClientConfig::clone(&self.tls);
         config.alpn_protocols = vec![protocol.to_vec()];
         let name =
             rustls::pki_types::ServerName::try_from("relay.test").map_err(io::Error::other)?;
-        let stream = self.counted(self.connect().await?, door);
+        let stream = self.counted(stream, door);
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         crate::exchange::patiently("TLS", connecting).await
     }
 
     fn broke(&self, door: Door, leg: Leg, live: &Live, failure: Failure) {
         let opened = live.opened();
-        if matches!(door, Door::Tls | Door::Http2 | Door::UdpOverHttp) {
+        if matches!(door, Door::Tls | Door::Http2 | Door::UdpOverHttp | Door::Slow) {
             let down = self.ledger.down(door);
             // a window of records is on its way in open streams alone
             if opened { down.on_broken_records() } else { down.on_own(HANDSHAKE) }
@@ -138,21 +176,35 @@ fn target(rng: &mut Rng, leg: Leg, service: Service, door: Door) -> (String, u16
 pub(crate) fn start(clients: &Arc<Clients>, seed: u64) -> JoinSet<()> {
     let mut running = JoinSet::new();
     let mut seeds = Rng::new(seed);
+    let over_v6 = clients.relay_v6.map(|relay| Arc::new(Clients { relay, ..(**clients).clone() }));
     for door in DOORS {
         for leg in LEGS.into_iter().filter(|leg| door.takes(*leg)) {
-            for _ in 0..CLIENTS {
-                let (clients, rng) = (Arc::clone(clients), Rng::new(seeds.next_u64()));
-                running.spawn(live(clients, door, leg, rng));
+            let count = if door == Door::Slow { slow::WAYS.len() } else { CLIENTS as usize };
+            for nth in 0..count {
+                // each second one
+                let over_v6 = over_v6.as_ref().filter(|_| door.speaks_v6() && nth % 2 == 1);
+                if over_v6.is_some() {
+                    clients.ledger.on_count("clients over IPv6");
+                }
+                let clients = Arc::clone(over_v6.unwrap_or(clients));
+                let rng = Rng::new(seeds.next_u64());
+                running.spawn(live(clients, door, leg, nth, rng));
             }
         }
     }
     running
 }
 
-async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
+/// The life of the nth client of a door over a leg.
+async fn live(clients: Arc<Clients>, door: Door, leg: Leg, nth: usize, rng: Rng) {
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Quota => quota::exchanges(&clients, leg, rng).await,
+        Door::Guesses => guesses::tries(&clients, leg, rng).await,
+        Door::Messages => messages::batches(&clients, leg, rng).await,
+        Door::Slow => slow::downloads(&clients, slow::WAYS[nth], leg, rng).await,
+        Door::Changing => changing::objects(&clients, leg, rng).await,
         Door::Connect | Door::Socks | Door::Tls | Door::PortForward => {
             raw::exchanges(&clients, door, leg, rng).await
         }

@@ -29,7 +29,8 @@ pub(super) async fn exchanges(clients: &Clients, door: Door, leg: Leg, mut rng: 
     }
 }
 
-async fn transfer(
+/// One transfer by any of these doors.
+pub(super) async fn transfer(
     clients: &Clients,
     (door, leg): (Door, Leg),
     to: &(String, u16),
@@ -70,7 +71,7 @@ fn proxy_header(text: bool, port: u16) -> Vec<u8> {
 }
 
 /// CONNECT (RFC 9110 section 9.3.6).
-async fn connect(
+pub(super) async fn connect(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     door: Door,
     (name, port): &(String, u16),

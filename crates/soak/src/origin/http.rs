@@ -1,7 +1,7 @@
 //! An origin of HTTP/1.1: `POST /exchange` takes a stream and answers with another, `GET /object/N` answers with an object
-//! that caches may keep for some seconds.
+//! that caches may keep for some seconds, `GET /changing/N` with the present version of one that changes.
 
-use super::accept;
+use super::{Version, accept, versions};
 use crate::exchange::{Order, Pace, patiently};
 use crate::laws::Door;
 use crate::ledger::{Counted, Ledger, Side, Towards};
@@ -162,18 +162,22 @@ async fn answer(
         let body = PatternBody::new(order.downwards(), order.down, order.rate, sized);
         return Ok(Response::new(body.boxed()));
     }
-    let number = path.strip_prefix("/object/").and_then(|number| number.parse().ok());
-    let Some(number) = number else {
+    let number =
+        |under: &str| path.strip_prefix(under).and_then(|number| number.parse::<u64>().ok());
+    let (tag, fresh, (pattern, length)) = if let Some(number) = number("/object/") {
+        (format!("\"{number}\""), FRESH, object(number))
+    } else if let Some(number) = number("/changing/") {
+        let version = Version::at(number, ledger.now());
+        (version.tag(), versions::FRESH.as_secs(), version.body())
+    } else {
         ledger.on_wrong(format!("{} at the server: the path {path}", door.name()));
         return Err("no such path".into());
     };
-    let tag = format!("\"{number}\"");
     let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
     let response = Response::builder()
-        .header(CACHE_CONTROL, format!("max-age={FRESH}"))
+        .header(CACHE_CONTROL, format!("max-age={fresh}"))
         .header(ETAG, &tag)
         .status(if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
-    let (pattern, length) = object(number);
     let length = if known { 0 } else { length };
     Ok(response.body(PatternBody::new(pattern, length, u64::MAX, true).boxed())?)
 }

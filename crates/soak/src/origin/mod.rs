@@ -4,12 +4,16 @@
 mod alerts;
 mod datagrams;
 mod http;
+mod messages;
 mod names;
+mod versions;
 
 pub(crate) use alerts::{ALERTS, AlertReceiver};
 pub(crate) use datagrams::{compared, datagram};
 pub(crate) use http::{OBJECTS, PatternBody, compare, object, path};
+pub(crate) use messages::{Head, Message};
 pub(crate) use names::Names;
+pub(crate) use versions::{CHANGING, FRESH, Version};
 
 use crate::exchange::{self, Failure};
 use crate::laws::{DOORS, Door};
@@ -25,6 +29,7 @@ pub(crate) enum Service {
     Exchange,
     Http,
     Datagrams,
+    Messages,
 }
 
 /// The port of an account's server.
@@ -41,6 +46,9 @@ pub(crate) async fn start(address: Ipv4Addr, ledger: &Arc<Ledger>) -> io::Result
         tokio::spawn(http::serve(requests, door, Arc::clone(ledger)));
         datagrams::start(address, door, ledger).await?;
     }
+    let door = Door::Messages;
+    let messages = TcpListener::bind((address, port(Service::Messages, door))).await?;
+    tokio::spawn(messages::serve(messages, door, Arc::clone(ledger)));
     Ok(())
 }
 

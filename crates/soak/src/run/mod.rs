@@ -6,12 +6,12 @@ mod progress;
 use self::machine::{machine, version};
 use self::progress::Progress;
 use crate::Arguments;
-use crate::books::balance::Balance;
+use crate::books::balance::{Balance, may_miss};
 use crate::doors::{self, CLIENTS, Clients};
 use crate::exchange::LARGEST;
 use crate::faults::{Fault, draw, quiet_from};
 use crate::inject::{self, Happened};
-use crate::laws::{DOORS, Door, LEGS, deaf, explains, undisturbed};
+use crate::laws::{DOORS, Door, LEGS, QuotaUse, deaf, explains, undisturbed};
 use crate::ledger::{Datagrams, Ledger, Side};
 use crate::network;
 use crate::origin::{self, AlertReceiver, Names};
@@ -37,7 +37,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const LEAD: Duration = Duration::from_secs(25);
 /// The last transfers may take so long, and as long as the largest takes at its rate.
 const LAST: Duration = Duration::from_secs(180);
-/// A journal that is written each second may lack what was read since, and a look at a busy clock.
+/// Between two looks.
 const SECOND: Duration = Duration::from_secs(1);
 /// What a relay still keeps of its clients is gone by then, also where one end of a connection is silent: two minutes.
 const GONE: Duration = Duration::from_secs(150);
@@ -136,9 +136,10 @@ impl Stage {
         let last = LAST + longest(rate);
         let ledger = Ledger::new(begun, length + last);
         let folder = tempfile::tempdir()?;
+        let quota = doors::quota(length);
         let small = |at: &Path| sandbox.small_memory(at, STATE);
         let (mut relays, certificate) =
-            Relays::set_up(binary, &network, database.address(), folder.path(), small)?;
+            Relays::set_up(binary, &network, database.address(), folder.path(), quota, small)?;
         let servers = network.host(network::SERVERS).ok_or("there is no host of servers")?;
         let on_servers = runtime(servers)?;
         let (address, counts) = (servers.address(), Arc::clone(&ledger));
@@ -156,11 +157,13 @@ impl Stage {
         let clients = Arc::new(Clients {
             ledger: Arc::clone(&ledger),
             relay: (near.address(), PORT).into(),
+            relay_v6: relays.address_v6().map(|v6| (v6, PORT).into()),
             proxy: at(network::CLIENTS)?,
             servers: address,
             tls: trusting(certificate)?,
             end: begun + length,
             rate,
+            quota,
         });
         let on_clients = runtime(network.host(network::CLIENTS).ok_or("there are no clients")?)?;
         let watch = |relay: &crate::relays::Relay| {
@@ -286,6 +289,9 @@ impl Stage {
                 std::fs::write(folder.join(relay.name).with_extension("log"), log)?;
             }
         }
+        let used = usage.get(Door::Quota as usize).map_or(0, |(_, up, down)| up + down);
+        let quota = QuotaUse { quota: self.clients.quota, used, refusals: self.ledger.refusals() };
+        failures.extend(quota.faults(length));
         let kills = std::mem::take(&mut *self.happened.books());
         failures.extend(kills.faults);
         let windows = self.happened.windows();
@@ -345,6 +351,8 @@ impl Stage {
             duplicates: datagrams.iter().map(|one| one.duplicates).sum(),
             datagrams: undisturbed(&windows, &datagrams),
             questions: undisturbed(&windows, &self.ledger.questions()),
+            counts: self.ledger.counts(),
+            quota,
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
             windows,
             late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
@@ -370,11 +378,8 @@ impl Stage {
     fn balances(&self, usage: &[(String, u64, u64)]) -> Vec<Balance> {
         let kills = self.happened.kills();
         let of = |door: Door, direction, side: &Side, booked| {
-            let before = |(from, to): &(Duration, Duration)| {
-                side.between(from.saturating_sub(SECOND), *to + SECOND / 10)
-            };
             let ((sent, received), rewritten) = (side.read(), side.framing());
-            let (account, may_miss) = (door.name(), kills.iter().map(before).sum());
+            let (account, may_miss) = (door.name(), may_miss(side, &kills, door.drains()));
             Balance { account, direction, booked, received, sent, may_miss, rewritten }
         };
         let both = |(door, (_, up, down)): (&Door, &(String, u64, u64))| {

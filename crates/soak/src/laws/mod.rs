@@ -1,125 +1,18 @@
 //! Which broken transfers a fault explains. All others are faults of the product.
 
+mod copies;
+mod datagrams;
+mod quota;
+mod ways;
+
+pub(crate) use copies::judge_copy;
+pub(crate) use datagrams::{deaf, undisturbed};
+pub(crate) use quota::{QuotaUse, Refusals};
+pub(crate) use ways::{DOORS, Door, LEGS, Leg, SLOW};
+
 use crate::faults::{Kind, Link};
-use crate::ledger::Datagrams;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// What a client speaks to the near relay. Each has an account of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Door {
-    /// Requests in absolute form, with bodies both ways.
-    Forward,
-    /// HTTP/1.1 CONNECT.
-    Connect,
-    /// SOCKS5.
-    Socks,
-    /// CONNECT within TLS.
-    Tls,
-    /// Streams of CONNECT within HTTP/2 over TLS.
-    Http2,
-    /// UDP ASSOCIATE.
-    Datagrams,
-    /// Requests for objects that may be cached.
-    Cache,
-    /// A forwarded port, from a proxy that names its client by a PROXY header.
-    PortForward,
-    /// Questions for names.
-    Names,
-    /// UDP over HTTP, in the clear and within TLS.
-    UdpOverHttp,
-}
-
-pub(crate) const DOORS: [Door; 10] = [
-    Door::Forward,
-    Door::Connect,
-    Door::Socks,
-    Door::Tls,
-    Door::Http2,
-    Door::Datagrams,
-    Door::Cache,
-    Door::PortForward,
-    Door::Names,
-    Door::UdpOverHttp,
-];
-
-impl Door {
-    /// Its account's name, and its user's.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Connect => "connect",
-            Self::Socks => "socks",
-            Self::Tls => "tls",
-            Self::Http2 => "http2",
-            Self::Datagrams => "datagrams",
-            Self::Cache => "cache",
-            Self::PortForward => "port-forward",
-            Self::Names => "names",
-            Self::UdpOverHttp => "udp-over-http",
-        }
-    }
-
-    /// Whether its clients take this leg. The relay asks its name server directly, and sends no datagrams to upstream
-    /// proxies.
-    pub(crate) const fn takes(self, leg: Leg) -> bool {
-        match self {
-            Self::Names => matches!(leg, Leg::Direct),
-            Self::Datagrams | Self::UdpOverHttp => !matches!(leg, Leg::Upstream),
-            _ => true,
-        }
-    }
-}
-
-/// The way from the near relay to the servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Leg {
-    /// Without another relay.
-    Direct,
-    /// Through the tunnel and the far relay.
-    Tunnel,
-    /// Through the far relay as an upstream proxy: HTTP, SOCKS5, or HTTP within TLS.
-    Upstream,
-}
-
-pub(crate) const LEGS: [Leg; 3] = [Leg::Direct, Leg::Tunnel, Leg::Upstream];
-
-impl Leg {
-    /// In names and in the summary.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Tunnel => "tunnel",
-            Self::Upstream => "upstream",
-        }
-    }
-
-    /// The domains whose names lead over it.
-    pub(crate) const fn domains(self) -> &'static [&'static str] {
-        match self {
-            Self::Direct => &["direct.test"],
-            Self::Tunnel => &["tunnel.test"],
-            Self::Upstream => &["http.upstream.test", "socks.upstream.test", "tls.upstream.test"],
-        }
-    }
-
-    /// One of them.
-    pub(crate) const fn domain(self, n: u64) -> &'static str {
-        let domains = self.domains();
-        domains[(n % domains.len() as u64) as usize]
-    }
-
-    const fn crosses(self, link: Link) -> bool {
-        match link {
-            Link::Clients => true,
-            Link::Direct => matches!(self, Self::Direct),
-            Link::Tunnel | Link::Far => !matches!(self, Self::Direct),
-        }
-    }
-}
 
 /// A fault as it was, in time since the traffic began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -212,69 +105,30 @@ pub(crate) fn explains(windows: &[Window], broken: &Break) -> Option<Kind> {
             && broken.from <= to
             && (!broken.opened || fits())
     };
-    windows.iter().find(may).map(|window| window.kind)
+    let early = || windows.iter().find(|window| quota::cuts_early(window, broken));
+    windows.iter().find(may).or_else(early).map(|window| window.kind)
 }
 
 /// Whether the last bytes of an open transfer came while this fault was there. Where a link or a relay stood still around
 /// it, they may have come as early as that began. What was under way may come as late as TCP tries again: after as long
-/// as it has tried in vain.
+/// as it has tried in vain. A slow reader takes its time on top of that.
 fn stopped_by(windows: &[Window], fault: &Window, broken: &Break) -> bool {
-    let end = fault.over + AFTER;
-    let (mut since, mut until) = (fault.from, end);
+    let (end, drains) = (fault.over + AFTER, broken.door.drains());
+    let (mut since, mut until) = (fault.from, end + drains);
     for still in windows.iter().filter(|window| may_stall(window.kind, broken.leg)) {
         let again = still.over + still.over.saturating_sub(still.from) + DRAINS;
         if still.from <= end && fault.from <= again {
-            (since, until) = (since.min(still.from), until.max(again));
+            (since, until) = (since.min(still.from), until.max(again + drains));
         }
     }
     since <= broken.moved + QUIET && broken.moved <= until
-}
-
-/// Whether a fault of this kind may cost datagrams over this leg: none of the relay's own disk, database and
-/// configuration.
-fn may_lose(kind: Kind, leg: Leg) -> bool {
-    may_stall(kind, leg) || may_break(kind, leg, false)
-}
-
-/// Whether an association met no fault that may cost datagrams.
-fn is_undisturbed(windows: &[Window], one: &Datagrams) -> bool {
-    let met = |window: &&Window| window.from <= one.to && one.from <= window.to;
-    !windows.iter().filter(met).any(|window| may_lose(window.kind, one.leg))
-}
-
-/// Of associations that met no fault that may cost datagrams: sent ones, and those without an answer, by door and leg. Of
-/// questions for names, those that were asked again.
-pub(crate) fn undisturbed(windows: &[Window], all: &[Datagrams]) -> Vec<(Door, Leg, u64, u64)> {
-    let mut sums = BTreeMap::<(Door, Leg), (u64, u64)>::new();
-    for one in all.iter().filter(|one| is_undisturbed(windows, one)) {
-        let (sent, unanswered) = sums.entry((one.door, one.leg)).or_default();
-        *sent += one.sent;
-        *unanswered += one.unanswered;
-    }
-    sums.into_iter().map(|((door, leg), (sent, lost))| (door, leg, sent, lost)).collect()
-}
-
-/// Once one had an answer, an association without a fault may lose so many datagrams, and one of [`ONE_OF`]: those of half
-/// a second, for which a busy machine may keep an end from its buffer.
-const LOST: u64 = 50;
-const ONE_OF: u64 = 200;
-
-/// Associations that met no fault, no time in which the machine stood still, and lost more than that.
-pub(crate) fn deaf(
-    windows: &[Window],
-    stood: &[(Duration, Duration)],
-    all: &[Datagrams],
-) -> Vec<Datagrams> {
-    let stood = |one: &Datagrams| stood.iter().any(|(from, to)| *from <= one.to && one.from <= *to);
-    let lost = all.iter().filter(|one| one.lost > LOST + one.sent / ONE_OF);
-    lost.filter(|one| is_undisturbed(windows, one) && !stood(one)).copied().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const fn second(n: u64) -> Duration {
+    pub(super) const fn second(n: u64) -> Duration {
         Duration::from_secs(n)
     }
 
@@ -285,11 +139,11 @@ mod tests {
         Break { door: Door::Connect, leg, domain, from, to, moved, opened, clean: false, why }
     }
 
-    fn lasting(kind: Kind, from: u64, over: u64, to: u64) -> Window {
+    pub(super) fn lasting(kind: Kind, from: u64, over: u64, to: u64) -> Window {
         Window { kind, from: second(from), over: second(over), to: second(to) }
     }
 
-    fn window(kind: Kind) -> [Window; 1] {
+    pub(super) fn window(kind: Kind) -> [Window; 1] {
         [lasting(kind, 10, 10, 12)]
     }
 
@@ -357,6 +211,30 @@ mod tests {
     }
 
     #[test]
+    fn a_database_that_is_away_may_cut_an_account_with_a_quota() {
+        let away = [lasting(Kind::DatabaseAway, 10, 20, 22)];
+        let cut = |door, at| {
+            let one = Break { door, ..broken(Leg::Direct, 5, at, true) };
+            explains(&away, &one).is_some()
+        };
+        assert!(cut(Door::Quota, 10) && cut(Door::Quota, 50) && !cut(Door::Connect, 15));
+        assert!(!cut(Door::Quota, 9) && !cut(Door::Quota, 51));
+    }
+
+    #[test]
+    fn a_slow_reader_reads_on_after_a_kill_for_as_long_as_buffers_last() {
+        let kill = [lasting(Kind::KillNear, 40, 41, 43)];
+        let read = |door, moved| {
+            let one = broken(Leg::Direct, 5, 200, true);
+            explains(&kill, &Break { door, moved: second(moved), ..one }).is_some()
+        };
+        assert!(read(Door::Slow, 44) && read(Door::Slow, 170) && !read(Door::Connect, 44));
+        assert!(!read(Door::Slow, 180));
+        // one that hung before
+        assert!(!read(Door::Slow, 34));
+    }
+
+    #[test]
     fn an_early_end_is_told_from_a_whole_one_but_for_dead_relays_behind_plain_proxies() {
         let ended = |leg: Leg, nth| Break {
             domain: leg.domain(nth).to_owned(),
@@ -372,37 +250,6 @@ mod tests {
         assert_eq!(found, [true, true, false]);
         assert!(explains(&far, &ended(Leg::Tunnel, 0)).is_none());
         assert!(explains(&window(Kind::Outage(Link::Tunnel)), &ended(Leg::Tunnel, 0)).is_none());
-    }
-
-    #[test]
-    fn an_association_that_falls_silent_without_a_fault_is_found() {
-        let one = |lost| {
-            let (door, leg) = (Door::Datagrams, Leg::Direct);
-            let (from, to, sent, duplicates) = (second(20), second(30), 800, 0);
-            Datagrams { door, leg, from, to, sent, unanswered: lost, lost, duplicates }
-        };
-        let all = [one(54), one(55)];
-        assert_eq!(deaf(&[], &[], &all), all[1..]);
-        assert_eq!(deaf(&window(Kind::KillNear), &[], &all), all[1..]);
-        assert_eq!(deaf(&[lasting(Kind::FreezeNear, 29, 31, 33)], &[], &all), []);
-        assert_eq!(deaf(&[], &[(second(28), second(32))], &all), []);
-    }
-
-    #[test]
-    fn datagrams_of_associations_without_a_fault_are_summed() {
-        let one = |leg, from, to| {
-            let (from, to, door) = (second(from), second(to), Door::Datagrams);
-            let (sent, unanswered, lost, duplicates) = (100, 1, 0, 0);
-            Datagrams { door, leg, from, to, sent, unanswered, lost, duplicates }
-        };
-        let all = [one(Leg::Direct, 1, 5), one(Leg::Direct, 6, 11), one(Leg::Tunnel, 6, 11)];
-        let sums = |kind| undisturbed(&window(kind), &all);
-        let (direct, tunnel) = ((Door::Datagrams, Leg::Direct), (Door::Datagrams, Leg::Tunnel));
-        let row = |(door, leg): (Door, Leg), n| (door, leg, 100 * n, n);
-        assert_eq!(sums(Kind::KillNear), [row(direct, 1)]);
-        assert_eq!(sums(Kind::FreezeFar), [row(direct, 2)]);
-        assert_eq!(sums(Kind::Cut(Link::Direct)), [row(direct, 1), row(tunnel, 1)]);
-        assert_eq!(sums(Kind::Reload), [row(direct, 2), row(tunnel, 1)]);
     }
 
     #[test]
