@@ -116,7 +116,8 @@ fn clash(reader: &mut Reader<'_>, one: &Listener, before: &Listener, udp: bool) 
             true => (&before.path, "choose another port, here or by `listen` in [management]"),
             false => (&one.path, "choose another port"),
         };
-        let has = if unasked { "[management], by default" } else { before.key };
+        let default = unasked || !chosen && before.key.contains("[management]");
+        let has = if default { "[management], by default" } else { before.key };
         let place = match one.at == before.at {
             true => format!("{at} is listened on for {kind} already, by {has}"),
             false if unasked => {

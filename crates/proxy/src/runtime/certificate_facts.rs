@@ -95,7 +95,10 @@ fn addresses(parsed: &ParsedCertificate<'_>) -> Vec<String> {
     };
     let address = |text: &String| {
         let inside = text.strip_prefix("IpAddress(")?.strip_suffix(')')?;
-        inside.parse::<IpAddr>().ok().map(|address| address.to_string())
+        // the text leaves out zeros at the end, and may have two gaps: what is read is asked for again
+        let fits = |ip: &IpAddr| verify_server_name(parsed, &ServerName::from(*ip)).is_ok();
+        let read = inside.parse::<IpAddr>().ok().filter(fits);
+        Some(read.map_or_else(|| inside.to_owned(), |ip| ip.to_string()))
     };
     presented.iter().filter_map(address).collect()
 }
