@@ -7,9 +7,13 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 /// An account's number, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -174,6 +178,16 @@ impl Default for Attributes {
     }
 }
 
+/// The names by which limits are stored: those of now, and the aliases of [`Attributes`].
+static NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let now = match serde_json::to_value(Attributes::default()) {
+        Ok(Value::Object(all)) => all,
+        _ => Map::new(),
+    };
+    let aliases = ["when_spent", "slower"].map(str::to_owned);
+    now.into_iter().map(|(name, _)| name).chain(aliases).collect()
+});
+
 /// Why an account may not connect now; the message goes to its user. Hours have their time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -187,6 +201,25 @@ pub enum Barred {
 }
 
 impl Attributes {
+    /// Reads them as they are stored. A limit that this version does not know is an error, unless
+    /// its value is that of none: ignored, it would not hold, and the next change would remove it.
+    pub(crate) fn from_stored(text: &str) -> serde_json::Result<Self> {
+        let stored: Map<String, Value> = serde_json::from_str(text)?;
+        for (name, value) in &stored {
+            let is_none = match value {
+                Value::Null | Value::Bool(false) => true,
+                Value::Array(all) => all.is_empty(),
+                _ => false,
+            };
+            if !is_none && !NAMES.contains(name) {
+                let name: String = name.chars().take(80).collect();
+                let why = format!("this version knows no limit {name:?}");
+                return Err(serde_json::Error::custom(why));
+            }
+        }
+        serde_json::from_str(text)
+    }
+
     /// The calendar of its periods, in its time zone. Errors: an unknown time zone, an invalid day.
     pub fn calendar(&self) -> Result<Calendar, crate::BadPeriod> {
         Calendar::new(self.period(), &self.zone, self.reset_day)
@@ -310,11 +343,10 @@ mod tests {
     #[test]
     fn attributes_round_trip_as_readable_text() {
         let text = r#"{"down":"5 Mbit/s","quota":"20 GB/month","hours":"mon-fri 06:00-22:00"}"#;
-        let read: Attributes = serde_json::from_str(text).unwrap();
+        let read = Attributes::from_stored(text).unwrap();
         assert_eq!(read.down, Some("5 Mbit/s".parse().unwrap()));
         assert_eq!(read.weight, 1);
-        let again: Attributes =
-            serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+        let again = Attributes::from_stored(&serde_json::to_string(&read).unwrap()).unwrap();
         assert_eq!(again, read);
     }
 
@@ -329,7 +361,7 @@ mod tests {
     #[test]
     fn reads_attributes_and_devices_of_earlier_versions() {
         let text = r#"{"when_spent":"cut","slower":"1 Mbit/s"}"#;
-        let read: Attributes = serde_json::from_str(text).unwrap();
+        let read = Attributes::from_stored(text).unwrap();
         assert_eq!(read.on_quota_exceeded, OnQuotaExceeded::Cut);
         assert_eq!(read.throttle_rate, "1 Mbit/s".parse().unwrap());
         let slower: Attributes = serde_json::from_str(r#"{"when_spent":"slower"}"#).unwrap();

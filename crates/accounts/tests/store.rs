@@ -207,6 +207,11 @@ async fn leaves_out_unreadable_accounts(store: &Store, address: &str) {
             "account.attributes",
             "day 40",
         ),
+        (
+            r#"UPDATE account SET attributes = '{"qouta":"1 GB/month"}' WHERE id = $1"#,
+            "account.attributes",
+            "\"qouta\"",
+        ),
         ("UPDATE device SET hash = '$argon2id$' WHERE account = $1", "device.hash", "\"nao\""),
         ("UPDATE device SET hash = NULL WHERE account = $1", "device.hash", "\"nao\""),
         ("UPDATE device SET kind = 'card' WHERE account = $1", "device.kind", "\"card\""),
@@ -233,6 +238,10 @@ async fn leaves_out_unreadable_accounts(store: &Store, address: &str) {
         sqlx::query(mended).bind(broken.id.0).bind(HASH).execute(&pool).await.unwrap();
         assert_eq!(store.account("broken").await.unwrap(), broken);
     }
+    // limits of another version that say there is none
+    let none = r#"UPDATE account SET attributes = '{"a":null,"b":false,"c":[]}' WHERE id = $1"#;
+    sqlx::query(none).bind(broken.id.0).execute(&pool).await.unwrap();
+    assert_eq!(store.account("broken").await.unwrap(), broken);
     pool.close().await;
     store.remove("broken").await.unwrap();
 }

@@ -74,7 +74,7 @@ fn account(row: &AnyRow) -> Read {
         Account::check_name(name).map_err(of_column("account.name"))?;
         let column = "account.attributes";
         let text: String = row.try_get("attributes").map_err(of_column(column))?;
-        let attributes = serde_json::from_str(&text).map_err(of_column(column))?;
+        let attributes = Attributes::from_stored(&text).map_err(of_column(column))?;
         check(&attributes).map_err(of_column(column))?;
         Ok(Account { id, name: name.clone(), devices: Vec::new(), attributes })
     };
