@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LONG, Postgres, account, end, knows, life, prefix, sync, wait_for};
+use common::{LONG, Postgres, account, end, execute, knows, life, prefix, sync, wait_for};
 use ekiden_accounts::{AccountId, AccountSync, GrantRequest, Store, StoreError, Total};
 use std::path::Path;
 use std::time::Instant;
@@ -185,6 +185,76 @@ async fn a_database_that_was_brought_back_gets_usage_and_is_read_again() {
     wait_for("settling", || relay.status().unsettled == 0).await;
     let usage = store.usage(0).await.unwrap();
     assert_eq!((usage[0].down, usage[0].up), (1000, 10));
+}
+
+#[tokio::test]
+async fn usage_of_one_database_is_not_settled_into_another() {
+    let [one, two] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let mut ids = Vec::new();
+    for (folder, name) in [(&one, "tanaka"), (&two, "sato")] {
+        let store = Store::in_folder(folder.path()).await.unwrap();
+        ids.push(store.add(&account(name, prefix("100.64.0.0/24"))).await.unwrap());
+        store.close().await;
+    }
+    assert_eq!(ids[0], ids[1], "each database numbers its accounts by itself");
+    let relay = AccountSync::open(one.path(), None, "r").await.unwrap();
+    relay.used(ids[0], 60 * MIB, 0);
+    relay.close().await;
+    drop(relay);
+    for name in ["accounts.db", "accounts.db-wal", "accounts.db-shm"] {
+        let [from, to] = [&two, &one].map(|folder| folder.path().join(name));
+        // only the first is there for sure
+        let _missing = std::fs::remove_file(&to);
+        let _missing = std::fs::rename(&from, &to);
+    }
+    let refused = AccountSync::open(one.path(), None, "r").await.unwrap_err();
+    assert!(refused.to_string().contains("counted for another database"), "{refused}");
+    let store = Store::in_folder(one.path()).await.unwrap();
+    assert_eq!(store.accounts().await.unwrap().accounts[0].name, "sato");
+    assert!(store.usage(0).await.unwrap().is_empty());
+    // without what was counted, the folder takes it
+    for name in ["usage.journal", "relay.id", "database.id"] {
+        std::fs::remove_file(one.path().join(name)).unwrap();
+    }
+    let relay = AccountSync::open(one.path(), None, "r").await.unwrap();
+    relay.used(ids[1], 7, 0);
+    relay.close().await;
+    assert_eq!(store.usage(0).await.unwrap()[0].down, 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_relay_settles_nothing_into_a_database_that_took_the_place_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    let relay = sync(folder.path(), None).await;
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let other = "UPDATE counter SET value = value + 1 WHERE name = 'identity'";
+    execute(&address, &[other]).await;
+    let is_seen = || relay.status().away.is_some_and(|why| why.contains("another database"));
+    wait_for("noticing the other database", is_seen).await;
+    relay.used(id, 1000, 10);
+    relay.close().await;
+    assert!(store.usage(0).await.unwrap().is_empty());
+    let own = "UPDATE counter SET value = value - 1 WHERE name = 'identity'";
+    execute(&address, &[own]).await;
+    wait_for("settling", || relay.status().unsettled == 0).await;
+    assert_eq!(store.usage(0).await.unwrap()[0].down, 1000);
+}
+
+#[tokio::test]
+async fn saved_accounts_of_one_postgresql_are_not_served_in_place_of_another_s() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let (address, folder) = (postgres.address(), tempfile::tempdir().unwrap());
+    let open = || AccountSync::open(folder.path(), Some(&address), "r");
+    for _ in 0..2 {
+        open().await.unwrap().close().await;
+    }
+    assert!(folder.path().join("accounts.json").exists());
+    let other = "UPDATE counter SET value = value + 1 WHERE name = 'identity'";
+    execute(&address, &[other]).await;
+    let refused = open().await.unwrap_err();
+    assert!(refused.to_string().contains("counted for another database"), "{refused}");
 }
 
 /// The journal is put back as it was before its last bytes were settled.

@@ -119,7 +119,8 @@ impl From<StoreError> for Problem {
             | StoreError::Unreached { .. }
             | StoreError::Late(_)
             | StoreError::Schema(_)
-            | StoreError::Locked => {
+            | StoreError::Locked
+            | StoreError::OtherDatabase { .. } => {
                 return Self::unavailable("database", error.to_string())
                     .hint("known accounts keep working; try again when the database is reachable");
             }

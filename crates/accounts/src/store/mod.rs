@@ -2,6 +2,7 @@
 //! set of statements; all SQL is in this folder.
 
 mod grants;
+mod identity;
 pub(crate) mod in_time;
 mod relays;
 mod rows;
@@ -68,6 +69,11 @@ pub enum StoreError {
          try again when it has ended (`SELECT * FROM pg_stat_activity` shows it)"
     )]
     Locked,
+    /// A state folder's usage and grants belong to other accounts than this database's.
+    #[error(
+        "{folder} counted for another database: move usage.journal, usage.opened, grants.json, relay.id, accounts.json and database.id out of it; if this is the same database, remove database.id alone"
+    )]
+    OtherDatabase { folder: PathBuf },
     #[error("no account \"{0}\"; `ekiden account list` lists all")]
     NoSuchAccount(String),
     #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
@@ -183,7 +189,9 @@ impl Store {
             .connect_with(options)
             .await?;
         Migrator::new(Schema).await?.run(&pool).await.map_err(unprepared)?;
-        Ok(Self { pool, shared })
+        let store = Self { pool, shared };
+        store.identify().await?;
+        Ok(store)
     }
 
     /// Whether other relays may use it too: PostgreSQL.

@@ -5,6 +5,7 @@
 //! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
 //! [`AccountSync::close`] at the end.
 
+mod database;
 mod disk;
 mod leases;
 mod pause;
@@ -22,6 +23,7 @@ use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::in_time::in_time;
 use crate::store::{AccountTable, FleetRelay, Store, StoreError, UnreadableAccount};
+use database::counted_for;
 use disk::{Unwritten, at_end, own_id};
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
@@ -39,7 +41,7 @@ use unreadable::Unreadable;
 use zones::UnknownZones;
 
 /// Interval of looking at the database: a change is seen after this and its reading. Each look
-/// reads one number.
+/// reads two numbers.
 const LOOK: Duration = Duration::from_millis(500);
 /// Looks between two times that usage is settled and the relay says it is there: 5 s.
 const SETTLE: u32 = 10;
@@ -103,6 +105,8 @@ pub struct AccountSync {
     name: String,
     presence: Arc<Mutex<Presence>>,
     store: Mutex<Option<Store>>,
+    /// The number of the database that the folder counts for; none before the first.
+    counts_for: Mutex<Option<i64>>,
     directory: RwLock<Arc<Directory>>,
     attempts: LoginAttempts,
     journal: Arc<Mutex<Journal>>,
@@ -123,7 +127,8 @@ pub struct AccountSync {
 
 impl AccountSync {
     /// Opens a relay's `folder`, and its database: at `address`, or in the same folder. With
-    /// PostgreSQL away, the accounts known before are known again.
+    /// PostgreSQL away, the accounts known before are known again. Errors: also that the folder
+    /// counted for another database.
     pub async fn open(folder: &Path, address: Option<&str>, name: &str) -> Result<Self, SyncError> {
         state_files::make_folder(folder)
             .map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
@@ -142,6 +147,7 @@ impl AccountSync {
             name: name.to_owned(),
             presence: Arc::new(Mutex::new(presence)),
             store: Mutex::default(),
+            counts_for: Mutex::new(counted_for(folder)?),
             directory: RwLock::default(),
             attempts: LoginAttempts::new().map_err(SyncError::System)?,
             journal: Arc::new(Mutex::new(journal)),
@@ -159,6 +165,7 @@ impl AccountSync {
         };
         match sync.refresh().await {
             Ok(()) => Ok(sync),
+            Err(error @ StoreError::OtherDatabase { .. }) => Err(error.into()),
             Err(error) => {
                 let Some(kept) = address.and_then(|_| sync.read_kept()) else {
                     return Err(error.into());
@@ -370,18 +377,6 @@ impl AccountSync {
                 Err(line) => tracing::warn!("{line}"),
             }
         }
-    }
-
-    async fn store(&self) -> Result<Store, StoreError> {
-        if let Some(store) = &*locked(&self.store) {
-            return Ok(store.clone());
-        }
-        let store = match &self.address {
-            Some(address) => in_time(Store::at(address)).await?,
-            None => in_time(Store::in_folder(&self.folder)).await?,
-        };
-        *locked(&self.store) = Some(store.clone());
-        Ok(store)
     }
 
     async fn hear_clock(&self, store: &Store) -> Result<(), StoreError> {

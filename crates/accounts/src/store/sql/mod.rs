@@ -17,6 +17,12 @@ pub(super) const POSTGRESQL: &str = "SET lock_timeout = 4000; SET statement_time
      SET idle_in_transaction_session_timeout = 10000";
 
 pub(super) const VERSION: &str = "SELECT value FROM counter WHERE name = 'version'";
+/// A number that no other database has.
+pub(super) const IDENTITY: &str = "SELECT value FROM counter WHERE name = 'identity'";
+/// Not while the table is empty, as when a backup is brought back: that has its own.
+pub(super) const IDENTIFY: &str = "INSERT INTO counter (name, value) \
+     SELECT 'identity', CAST($1 AS BIGINT) FROM counter WHERE name = 'version' \
+     ON CONFLICT (name) DO NOTHING";
 /// The first statement of every change: it also lets one writer in at a time, in both databases.
 pub(super) const CHANGED: &str = "UPDATE counter SET value = value + 1 WHERE name = 'version'";
 /// A database that was brought back from a backup has usage of numbers that it does not remember to have given.
