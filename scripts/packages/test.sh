@@ -212,6 +212,14 @@ inside apt-get install -qy --reinstall "/root/$(basename "$deb")" >"$work/apt.lo
 [ "$process" != "$(inside systemctl show -P MainPID ekiden)" ] || fail "an upgrade does not restart the service"
 await "curl after the upgrade" served
 inside grep -q hold /etc/ekiden/config.toml || fail "an upgrade changed the configuration"
+# a version that refuses the configuration leaves the old daemon alone
+process=$(inside systemctl show -P MainPID ekiden)
+echo 'nonsense = 1' | inside tee -a /etc/ekiden/config.toml >/dev/null
+inside apt-get install -qy --reinstall "/root/$(basename "$deb")" >"$work/apt.log" 2>&1 || fail "apt, with a faulty configuration"
+[ "$process" = "$(inside systemctl show -P MainPID ekiden)" ] || fail "an upgrade stops a relay whose configuration it refuses"
+grep -q 'the old daemon goes on' "$work/apt.log" || fail "an upgrade says nothing of a refused configuration"
+served || fail "curl after an upgrade that refuses the configuration"
+inside sed -i '/^nonsense/d' /etc/ekiden/config.toml
 inside systemctl disable -q --now ekiden 2>/dev/null
 inside apt-get install -qy --reinstall "/root/$(basename "$deb")" >"$work/apt.log" 2>&1 || fail "apt, disabled"
 [ "$(inside systemctl is-enabled ekiden || true)" = disabled ] || fail "an upgrade enabled a disabled service"

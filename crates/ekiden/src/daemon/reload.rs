@@ -4,10 +4,10 @@ use crate::daemon::start::{Fixed, shown};
 use crate::daemon::{alerts, limits, orders, state, traces};
 use ekiden_alerts::AlertSettings;
 use ekiden_config::{self as config, Draft, Log};
+use ekiden_linux::host::state_files;
 use ekiden_proxy::settings::{AccessLog, Accounts, Settings, Tunnel};
 use ekiden_traces::TraceSettings;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use tracing::{error, info, warn};
 
 /// In each line about a change that applies only at start.
@@ -145,7 +145,7 @@ fn needs_restart(new: &Draft, old: &Draft, running: Option<&Tunnel>) -> Vec<&'st
 /// readable by everybody.
 pub(crate) fn access_log(log: &AccessLog) -> Result<(), String> {
     let AccessLog::File(path) = log else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+    let opened = state_files::append_log(path);
     opened.map(|_| info!("access log {}", path.display())).map_err(|error| {
         format!("the access log {} cannot be written: {error}; its directory must exist and be writable for the user of ekiden", path.display())
     })

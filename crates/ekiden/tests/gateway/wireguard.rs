@@ -5,7 +5,7 @@ use crate::network::{Network, PATIENCE_OF_SILENCE, SERVER, SERVER_V6, config};
 use crate::phone::{DOOR, OFF, Phone, program};
 use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_telephone_s_door_leaves_nothing", a_telephone_s_door_leaves_nothing),
     ("a_device_that_goes_away_is_made_anew", a_device_that_goes_away_is_made_anew),
     ("a_door_without_its_own_rules_stays_closed", a_door_without_its_own_rules_stays_closed),
+    ("a_stop_that_loses_its_rules_shuts_the_door", a_stop_that_loses_its_rules_shuts_the_door),
     ("the_service_s_user_opens_the_door", the_service_s_user_opens_the_door),
 ];
 
@@ -325,6 +326,36 @@ fn a_door_without_its_own_rules_stays_closed(network: &Network) {
     network.on_gateway("ip -4 rule del fwmark 4711 lookup 77");
     wait_for("the rules", || daemon.status()["gateway"]["in_effect"] == true);
     wait_for("the open door", passes);
+}
+
+fn a_stop_that_loses_its_rules_shuts_the_door(network: &Network) {
+    let Some(program) = program() else { return };
+    let home = Network::home(OFF, &format!("{DOOR}[timeouts]\nstop = \"10 min\"\n"));
+    let daemon = network.serve_in(&home);
+    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
+    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
+    let phone = Phone::new(network, &program, &text);
+    // the stop waits for this one
+    let dial = || TcpStream::connect((SERVER, crate::network::ECHO));
+    let mut live = phone.netns.run(dial).unwrap().unwrap();
+    live.set_read_timeout(Some(PATIENCE)).unwrap();
+    live.write_all(b"live").unwrap();
+    live.read_exact(&mut [0; 4]).unwrap();
+    let to: SocketAddr = "192.168.77.1:7777".parse().unwrap();
+    let service = network.gateway.run(|| TcpListener::bind(to)).unwrap().unwrap();
+    // a full queue would look like a shut door
+    std::thread::spawn(move || service.incoming().for_each(drop));
+    let children = std::fs::read_to_string(daemon.proc(&format!("task/{}/children", daemon.pid())));
+    daemon.signal(rustix::process::Signal::TERM);
+    let table = || network.on_gateway("nft list table inet ekiden_gateway");
+    wait_for("the stop", || !table().contains("tproxy"));
+    for child in children.unwrap().split_whitespace() {
+        std::process::Command::new("kill").args(["-9", child]).status().unwrap();
+    }
+    wait_for("the end of the table", || !network.left().2);
+    let dial = || TcpStream::connect_timeout(&to, PATIENCE_OF_SILENCE).is_ok();
+    wait_for("the shut door", || !phone.netns.run(dial).unwrap());
+    drop(live);
 }
 
 /// With no more than the packaged unit gives.

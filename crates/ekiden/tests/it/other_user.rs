@@ -28,6 +28,29 @@ fn all_belong_to_nobody(folder: &Path) {
 }
 
 #[test]
+fn a_daemon_of_root_leaves_files_that_the_service_can_use() {
+    let home = home(
+        "[management]\nlisten = \"off\"\n[log]\naccess = \"DIR/logs/access.log\"\n\
+         [cache]\nmemory = \"32 MiB\"\ndisk = \"64 MiB\"\ndirectory = \"DIR/cache\"\n",
+    );
+    let Some(serve) = as_nobody(&home, &["serve", "--listen", "127.0.0.1:0"]) else { return };
+    give_state_to_nobody(home.path());
+    let folders = ["logs", "cache"].map(|name| home.path().join(name));
+    for folder in &folders {
+        fs::create_dir(folder).unwrap();
+        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // by hand, once
+    let root = home.serve();
+    wait_for("the disk", || root.status()["cache"]["disk_limit"].is_u64());
+    root.stop();
+    folders.iter().for_each(|folder| all_belong_to_nobody(folder));
+    assert!(folders[0].join("access.log").exists() && folders[1].join("lock").exists());
+    let service = home.serve_by(serve);
+    wait_for("the disk", || service.status()["cache"]["disk_limit"].is_u64());
+}
+
+#[test]
 fn a_daemon_of_another_user_reads_what_root_changes() {
     let address = format!("127.0.0.1:{}", free_port());
     let far = home(&format!(

@@ -1,11 +1,12 @@
 //! The cache's folder on disk, used by one process at a time. Its files get their blocks at the
 //! start, so that a full disk is found and logged then; the cache then goes on in memory.
 
+use ekiden_linux::host::state_files;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Locked while the folder is in use. The file outlives the process; the lock does not.
@@ -27,10 +28,8 @@ impl CacheFolder {
             format!("the cache cannot use {}: {error}; see cache.directory", path.display())
         };
         // other users of the machine may not read the cache
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock = options.open(path.join(LOCK)).map_err(unusable)?;
+        state_files::make_folder(path).map_err(unusable)?;
+        let mut lock = state_files::open(&path.join(LOCK)).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(taken(path, &mut lock)),
@@ -95,6 +94,16 @@ impl CacheFolder {
         reserve().map_err(|error: io::Error| {
             format!(
                 "the cache cannot allocate its space in {}: {error}; lower cache.disk",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Leaves what root has made here to the folder's owner, who may be the next to use it; the error is in words.
+    pub(super) fn give(&self) -> Result<(), String> {
+        state_files::give_files(&self.path).map_err(|error| {
+            format!(
+                "the cache's files in {} cannot be given to the folder's owner: {error}",
                 self.path.display()
             )
         })

@@ -31,8 +31,10 @@ impl Cache {
         }
         match self.build_on_disk(&folder, size, memory).await {
             Ok(store) => {
-                if let Err(why) = off_the_runtime(&folder, CacheFolder::reserve).await {
-                    tracing::error!("{why}");
+                for work in [CacheFolder::give, CacheFolder::reserve] {
+                    if let Err(why) = off_the_runtime(&folder, work).await {
+                        tracing::error!("{why}");
+                    }
                 }
                 Ok(store)
             }

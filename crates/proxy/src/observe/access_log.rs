@@ -3,9 +3,10 @@
 
 use crate::observe::log_throttle::LogThrottle;
 use crate::settings::AccessLog as Setting;
+use ekiden_linux::host::state_files;
 use ekiden_linux::host::sync::locked;
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -64,9 +65,7 @@ impl AccessLog {
         Ok(Self(RwLock::new(match setting {
             Setting::Off => Sink::Off,
             Setting::Stderr => Sink::Stderr,
-            Setting::File(path) => {
-                Sink::File(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?))
-            }
+            Setting::File(path) => Sink::File(Mutex::new(state_files::append_log(path)?)),
         })))
     }
 

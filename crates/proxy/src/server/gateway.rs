@@ -175,7 +175,8 @@ impl Inner {
         Arc::clone(&door.rules)
     }
 
-    /// Every second: rules that were lost or could not be set are set again, and those that nobody needs are removed.
+    /// Every second: rules that were lost or could not be set are set again, and those that nobody needs are removed. While
+    /// the relay stops, lost rules are only noticed.
     pub(super) fn check_gateway(self: &Arc<Self>) {
         let (rules, asked, is_on) = {
             let door = locked(&self.gateway);
@@ -189,10 +190,18 @@ impl Inner {
         };
         let now = clock::now();
         let door = &mut *locked(&self.gateway);
-        if door.asked != asked || door.stopped {
+        if door.asked != asked {
             return;
         }
-        door.held = held_plan(&mut rules);
+        let held = held_plan(&mut rules);
+        if door.stopped {
+            // while nft lives the plan before stays: its successor would shut the WireGuard door on live connections
+            if held.is_none() {
+                door.held = None;
+            }
+            return;
+        }
+        door.held = held;
         let idle = !is_on && rules.is_some() && self.shared.gateway.live.load(Relaxed) == 0;
         let failed = door.health.as_ref().is_some_and(|health| health.is_available(now));
         let lost = is_on && door.health.is_none() && door.held.is_none();

@@ -53,7 +53,15 @@ dpkg --remove ekiden
 dpkg --install "$package"
 [ "$(readlink etc/systemd/system/ekiden.service)" != /dev/null ] || fails "masked after another installation"
 dpkg --remove ekiden
+# a cache on a disk of its own
+rm -r var/cache/ekiden/http
+mount -t tmpfs none var/cache/ekiden
+touch var/cache/ekiden/lock
 dpkg --purge ekiden
+[ -d var/cache/ekiden ] && [ -z "$(ls -A var/cache/ekiden)" ] || fails "a mount point is gone, or not empty"
+grep -q 'a mount point stays' log || fails "nothing is said of a mount point: $(cat log)"
+umount var/cache/ekiden
+rmdir var/cache/ekiden
 # folders of systemd and dpkg that were not there on this small machine are no traces of ours
 rmdir etc/sysctl.d etc/systemd/system/multi-user.target.wants etc/systemd/system 2>/dev/null || true
 files >after

@@ -41,6 +41,13 @@ fn the_service_is_started_again_until_its_address_is_there() {
 }
 
 #[test]
+fn a_stop_leaves_the_daemon_s_children_to_the_daemon() {
+    let unit = unit();
+    let (_, service) = unit.split_once("[Service]").unwrap();
+    assert!(service.lines().any(|line| line == "KillMode=mixed"), "{service}");
+}
+
+#[test]
 fn there_is_one_unit_in_the_repository() {
     let listed = run(Command::new("git").args(["grep", "-l", "^ExecStart="]).current_dir(root()));
     assert_eq!(listed, "packaging/ekiden.service\n");

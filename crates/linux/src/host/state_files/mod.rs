@@ -12,9 +12,11 @@ mod way;
 pub use prepared::{Prepared, prepare};
 
 use entry::{create, find};
-use rustix::fs::OFlags;
-use std::fs::File;
+use rustix::fs::{OFlags, fstat};
+use rustix::process::geteuid;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Makes a folder and those above it that are missing, closed to other users. Folders that are
@@ -45,6 +47,32 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Opens a file to add to its end; made as [`open`] makes it.
 pub fn append(path: &Path) -> io::Result<File> {
     find_or_create(path, OFlags::WRONLY | OFlags::APPEND)
+}
+
+/// Opens a log to add to its end. A new one is closed to others, but its group may read it. It may be a link, a pipe or a
+/// device, unless root finds it in the folder of another user: there this is [`append`].
+pub fn append_log(path: &Path) -> io::Result<File> {
+    if geteuid().is_root() && fstat(&way::to(path)?.0)?.st_uid != 0 {
+        return append(path);
+    }
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+}
+
+/// Gives files that root has in this folder to the folder's owner: what another library made there. Does nothing for other
+/// users than root. Errors: the folder cannot be read, or a file cannot be given away.
+pub fn give_files(folder: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder)? {
+        let (at, name) = way::to(&entry?.path())?;
+        let above = fstat(&at)?;
+        // folders, links and the like are not files of this program
+        if let Ok(file) = find(&at, &name, OFlags::RDONLY) {
+            way::give(&file, (above.st_uid, above.st_gid))?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file as a whole: readers see the old or the new one, also after a power cut. Returns the
@@ -253,5 +281,35 @@ mod tests {
         chown(inner.join("replaced"), Some(other), Some(other)).unwrap();
         replace(&inner.join("replaced"), b"2").unwrap();
         assert_eq!(fs::metadata(inner.join("replaced")).unwrap().uid(), other);
+    }
+
+    #[test]
+    fn root_leaves_logs_and_files_of_libraries_to_the_user_of_the_folder() {
+        let Some((_all, user, root)) = folders_of_two() else { return };
+        let owner = |path: PathBuf| fs::metadata(path).unwrap().uid();
+        append_log(&user.join("log")).unwrap();
+        append_log(&root.join("log")).unwrap();
+        assert_eq!((owner(user.join("log")), owner(root.join("log"))), (USER, 0));
+        fs::write(user.join("made"), "").unwrap();
+        fs::create_dir(user.join("folder")).unwrap();
+        fs::hard_link(root.join("secret"), user.join("name")).unwrap();
+        symlink(root.join("secret"), user.join("link")).unwrap();
+        give_files(&user).unwrap();
+        assert_eq!((owner(user.join("made")), owner(root.join("secret"))), (USER, 0));
+        // root follows no link of theirs
+        assert!(append_log(&user.join("link")).is_err());
+        assert_eq!(fs::read(root.join("secret")).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_log_may_be_a_device_or_a_link_and_a_new_one_is_closed_to_others() {
+        let folder = tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        append_log(Path::new("/dev/null")).unwrap().write_all(b"line").unwrap();
+        symlink(at("log"), at("link")).unwrap();
+        append_log(&at("link")).unwrap().write_all(b"line").unwrap();
+        append_log(&at("log")).unwrap().write_all(b", and another").unwrap();
+        assert_eq!(fs::read_to_string(at("log")).unwrap(), "line, and another");
+        assert_eq!(fs::metadata(at("log")).unwrap().mode() & 0o137, 0);
     }
 }
