@@ -132,11 +132,11 @@ impl Pace {
 }
 
 /// What `waited` brings, or how long was waited for it.
-pub(crate) async fn patiently<T>(
+pub(crate) fn patiently<T>(
     what: &str,
     waited: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
-    within(PATIENCE, what, waited).await
+) -> impl Future<Output = io::Result<T>> {
+    within(PATIENCE, what, waited)
 }
 
 async fn within<T>(

@@ -57,7 +57,8 @@ async fn open(clients: &Clients, door: Door) -> io::Result<SendRequest<Bytes>> {
 pub(super) async fn shake(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> io::Result<SendRequest<Bytes>> {
-    let shaken = async { h2::client::handshake(stream).await.map_err(io::Error::other) };
+    // a handshake holds its stream several times
+    let shaken = Box::pin(async { h2::client::handshake(stream).await.map_err(io::Error::other) });
     let (sender, connection) = patiently("HTTP/2", shaken).await?;
     // how it breaks, its streams say
     tokio::spawn(async move { drop(connection.await) });

@@ -105,7 +105,8 @@ async fn download(
             let mut kept = Kept::over(clients, door, clients.counted(stream, door)).await?;
             let body = PatternBody::new(order.upwards(), order.up, order.rate, true).boxed();
             let (name, port) = (&to.0[..], to.1);
-            let asking = kept.ask_with("POST", (name, port), &path(order), body, None);
+            let path = path(order);
+            let asking = kept.ask_with("POST", (name, port), &path, body, None);
             let response = patiently("an answer", asking).await?;
             let (pattern, side) = (order.downwards(), ledger.down(door));
             compare(response.into_body(), pattern, order.down, side, moves).await

@@ -229,7 +229,7 @@ mod tests {
             explains(&kill, &Break { door, moved: second(moved), ..one }).is_some()
         };
         assert!(read(Door::Slow, 44) && read(Door::Slow, 170) && !read(Door::Connect, 44));
-        assert!(!read(Door::Slow, 180));
+        assert!(!read(Door::Slow, 200));
         // one that hung before
         assert!(!read(Door::Slow, 34));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Bytes a second that slow readers take: 64 kbit/s.
 pub(crate) const SLOW: u64 = 8_000;
 /// Of a stream that is read slowly, the most that waits in relays and kernels.
-const WAITS: u64 = 1 << 20;
+const WAITS: u64 = 1_200_000;
 
 /// What a client speaks to the near relay. Each has an account of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
