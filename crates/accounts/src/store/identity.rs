@@ -12,6 +12,14 @@ impl Store {
         Ok(found.first().map(|row| row.try_get::<i64, _>(0)).transpose()?)
     }
 
+    /// Its number outlives a power cut from here on. PostgreSQL's does so by itself.
+    pub(crate) async fn keep_identity(&self) -> Result<(), StoreError> {
+        if !self.shared {
+            sqlx::query(sql::CHECKPOINT).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
     /// Draws the number where there is none yet.
     pub(super) async fn identify(&self) -> Result<(), StoreError> {
         if self.identity().await?.is_some() {

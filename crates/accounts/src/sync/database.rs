@@ -34,7 +34,10 @@ impl AccountSync {
         match (known, identity) {
             (Some(known), Some(identity)) if known == identity => {}
             // a folder that counted for none takes the first
-            (None, Some(identity)) => in_time(self.count_for(identity)).await?,
+            (None, Some(identity)) => {
+                in_time(store.keep_identity()).await?;
+                in_time(self.count_for(identity)).await?;
+            }
             _ => return Err(StoreError::OtherDatabase { folder: self.folder.clone() }),
         }
         Ok(store)

@@ -23,6 +23,8 @@ pub(super) const IDENTITY: &str = "SELECT value FROM counter WHERE name = 'ident
 pub(super) const IDENTIFY: &str = "INSERT INTO counter (name, value) \
      SELECT 'identity', CAST($1 AS BIGINT) FROM counter WHERE name = 'version' \
      ON CONFLICT (name) DO NOTHING";
+/// SQLite's last commits outlive a power cut only once they are in the file.
+pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 /// The first statement of every change: it also lets one writer in at a time, in both databases.
 pub(super) const CHANGED: &str = "UPDATE counter SET value = value + 1 WHERE name = 'version'";
 /// A database that was brought back from a backup has usage of numbers that it does not remember to have given.
