@@ -1,7 +1,7 @@
 //! What the threads that listen on one address share: budgets of strangers, breakers, and how identifiers tell whose a
 //! connection is.
 
-use crate::core::{Fingerprint, Limits, PeersMemory};
+use crate::core::{Fingerprint, Limits, PeersMemory, is_carrier};
 use crate::trust::Credentials;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::control::rate_hold::Breaker;
@@ -12,6 +12,7 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerat
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
@@ -68,6 +69,14 @@ impl Address {
             sessions: Mutex::default(),
             memory: Arc::clone(memory),
         })
+    }
+
+    /// The breaker of the path to a peer at this address; `None` where none is known. Over TCP nothing is broken off.
+    pub(super) fn breaker(&self, now: Time, peer: Fingerprint, at: SocketAddr) -> Option<Breaker> {
+        if is_carrier(at) {
+            return Some(Breaker::never(now));
+        }
+        locked(&self.breakers).get(&peer).cloned()
     }
 
     /// Whether a connection of this source has to show first that the address is its own.

@@ -108,6 +108,12 @@ impl Way {
     }
 }
 
+/// Whether this is a TCP connection's end at its driver, and no address of the network: of 0.0.0.0/8 the kernel delivers
+/// nothing (RFC 6890, table 1).
+pub(crate) const fn is_carrier(at: SocketAddr) -> bool {
+    matches!(at.ip(), IpAddr::V4(ip) if ip.octets()[0] == 0)
+}
+
 impl From<SocketAddr> for Way {
     fn from(peer: SocketAddr) -> Self {
         Self { peer, here: None, tcp: None }

@@ -44,6 +44,7 @@ mod receive;
 mod tests;
 mod tunnel;
 
+pub(crate) use crate::core::events::is_carrier;
 pub use crate::core::events::{
     Event, FlowStatus, OutgoingDatagram, Read, Snapshot, TunnelEnd, Way,
 };
@@ -251,7 +252,7 @@ impl Endpoint {
     ) -> Result<TunnelId, CannotConnect> {
         let id = self.new_id();
         let session = session & crate::frame::MOST;
-        let mut tunnel = self.new_tunnel(now, (id, peer, session, true), terms);
+        let mut tunnel = self.new_tunnel(now, (id, peer, session, true), terms, to);
         tunnel.secret = secret;
         tunnel.hasty = hasty;
         let clock = self.instant(now);
@@ -287,12 +288,13 @@ impl Endpoint {
         now: Time,
         key: (TunnelId, Fingerprint, u64, bool),
         terms: Terms,
+        at: SocketAddr,
     ) -> Tunnel {
         let memory = self.address.memory.tunnel(key.1);
         let mut tunnel = Tunnel::new(now, key, terms, (self.limits, memory));
         tunnel.set_marked(self.marked);
-        if let Some(breaker) = locked(&self.address.breakers).get(&key.1) {
-            *tunnel.hold.breaker() = breaker.clone();
+        if let Some(breaker) = self.address.breaker(now, key.1, at) {
+            *tunnel.hold.breaker() = breaker;
         }
         tunnel
     }

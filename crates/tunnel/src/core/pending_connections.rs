@@ -169,6 +169,7 @@ impl Endpoint {
             return self.reject(now, handle, code::NOT_KNOWN, PEER_ALREADY);
         }
         let Some(terms) = self.peers.get(&peer).copied() else { return };
+        let at = pending.lane.quinn.remote_address();
         let same = |tunnel: &&Tunnel| {
             !tunnel.opener && tunnel.peer == peer && tunnel.session == hello.session
         };
@@ -190,7 +191,7 @@ impl Endpoint {
             None => {
                 let id = self.new_id();
                 let key = (id, peer, hello.session, false);
-                let tunnel = self.new_tunnel(now, key, terms);
+                let tunnel = self.new_tunnel(now, key, terms, at);
                 if !self.address.take_session((peer, hello.session), &tunnel.alive) {
                     return self.reject(now, handle, code::OTHER_LANE, ELSEWHERE);
                 }

@@ -3,6 +3,7 @@
 //! They do not touch the network stack in between, so that no packet filter and no lack of room in a socket stops them.
 
 use super::{Shared, locked};
+pub(super) use crate::core::is_carrier;
 use crate::core::{Way, is_initial};
 use bytes::{Bytes, BytesMut};
 use ekiden_linux::host::clock;
@@ -105,11 +106,6 @@ impl Inlet {
         self.shared.tell(events);
         Ok(())
     }
-}
-
-/// Whether an address is a carrier's end, and not one of the network.
-pub(super) const fn is_carrier(at: SocketAddr) -> bool {
-    matches!(at.ip(), IpAddr::V4(ip) if ip.octets()[0] == 0)
 }
 
 /// Gives datagrams of `size` bytes each, the last perhaps shorter, to the carrier at `to`. Those without room are lost,

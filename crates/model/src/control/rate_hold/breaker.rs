@@ -67,12 +67,19 @@ pub struct Breaker {
     pause: Span,
     closed: Time,
     trips: u64,
+    never: bool,
 }
 
 impl Breaker {
     /// Of a path nothing is known of.
     pub fn new(now: Time) -> Self {
         Self { ends: Time::NEVER, pause: PAUSE, closed: now, ..Self::default() }
+    }
+
+    /// One that never opens: of a path that slows its senders down by itself, as TCP does (RFC 8084 §1). What is lost there
+    /// found no room before it.
+    pub fn never(now: Time) -> Self {
+        Self { never: true, ..Self::new(now) }
     }
 
     /// The outcome of a packet is known, and its queueing delay if it arrived.
@@ -89,6 +96,9 @@ impl Breaker {
 
     /// The time has come, or more; `rtt` is the path's own round trip.
     pub fn on_deadline(&mut self, now: Time, rtt: Span) {
+        if self.never {
+            return;
+        }
         if let Some((_, until)) = self.open {
             if until <= now {
                 self.open = None;
@@ -193,6 +203,19 @@ mod tests {
             intervals(&mut breaker, &mut now, 1, kind);
             assert_eq!(breaker.snapshot().open, Some((trip, now + PAUSE)));
         }
+    }
+
+    #[test]
+    fn one_of_a_path_that_slows_its_senders_down_never_opens() {
+        let (mut breaker, mut now) = (Breaker::never(Time::ZERO), Time::ZERO);
+        for _ in 0..20 {
+            for nth in 0..100 {
+                now += ms(10);
+                breaker.on_told(nth < 90, (nth >= 90).then_some(ms(2_000)));
+                breaker.on_deadline(now, RTT);
+            }
+        }
+        assert_eq!(breaker.snapshot(), Snapshot::default());
     }
 
     #[test]

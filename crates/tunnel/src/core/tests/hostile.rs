@@ -264,8 +264,8 @@ fn a_flow_that_comes_before_the_hello_is_told_after_it() {
     let mut network = Network::up(&Path::default());
     let peer = network.ends[NEAR].credentials.fingerprint();
     let (now, far) = (network.now, &mut network.ends[FAR]);
-    let (id, terms) = (far.new_id(), slow());
-    let mut tunnel = far.new_tunnel(now, (id, peer, 5, false), terms);
+    let (id, terms, at) = (far.new_id(), slow(), ([100, 64, 0, 1], 1).into());
+    let mut tunnel = far.new_tunnel(now, (id, peer, 5, false), terms, at);
     let opening = opening(Carries::Stream);
     let open = Frame::Open(Open { flow: 2, opening: opening.clone() });
     tunnel.on_lane_event(now, 0, LaneEvent::Datagram(vec![open]));

@@ -140,6 +140,28 @@ fn a_path_that_loses_most_is_restrained_and_so_is_the_next_tunnel() {
     assert!(breaker.is_open());
 }
 
+/// A TCP connection that carries a tunnel slows down by itself, and loses what finds no room in its queue.
+#[test]
+fn a_tunnel_over_tcp_is_not_restrained_for_what_found_no_room() {
+    let mut network = Network::new(&Path { rates: [20.0, 4.0], ..Path::default() });
+    network.addresses[NEAR] = ([0, 0, 0, 1], 1).into();
+    network.set_up();
+    let bulk = network.flow(1);
+    let there = network.twin(bulk, FAR);
+    network.settle(500);
+    let lost = Share::from_percent(70).unwrap();
+    network.links[FAR].set(network.now, Change::Loss(Loss::Independent(lost, LossUnit::Packet)));
+    let mut sent = 0;
+    let until = network.now + Span::from_secs(8);
+    while network.now < until {
+        let now = network.now;
+        sent = network.fill(FAR, there, sent);
+        network.read(NEAR, bulk);
+        network.step(now + Span::from_millis(1));
+        assert_eq!(network.ends[FAR].snapshots()[0].breaker, None);
+    }
+}
+
 /// Whoever sends is held up after it has taken datagrams: what follows goes by when they left.
 #[test]
 fn late_departures_shift_following_slots() {
