@@ -240,20 +240,24 @@ impl Relays {
         Err(io::Error::other(printed))
     }
 
-    /// Waits until clients' connections are over at the near relay, for two and a half minutes at most; whether they are.
-    /// What closes them counts, too, and what carries messages is counted within a second. A relay gives a half-closed
+    /// Waits until clients' connections are over at the near relay, for two and a half minutes at most; those that
+    /// are left. What closes them counts, too, and what carries messages is counted within a second. A relay gives a half-closed
     /// connection two minutes.
-    pub(crate) fn settle(&self) -> bool {
-        let is_over = || {
-            let status = self.near.home.status();
-            status.is_some_and(|status| status["budgets"][0]["used"].as_u64() == Some(0))
-        };
-        let settled = (0..150).any(|_| {
+    pub(crate) fn settle(&self) -> Option<String> {
+        let mut left = None;
+        for _ in 0..150 {
             thread::sleep(Duration::from_secs(1));
-            is_over()
-        });
+            let status = self.near.home.status().unwrap_or_default();
+            left = match status["budgets"][0]["used"].as_u64() {
+                Some(0) => None,
+                _ => Some(status["connections"].to_string()),
+            };
+            if left.is_none() {
+                break;
+            }
+        }
         thread::sleep(Duration::from_secs(2));
-        settled
+        left
     }
 
     /// What the near relay's process counted of each account since it began.

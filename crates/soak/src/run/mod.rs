@@ -263,8 +263,9 @@ impl Stage {
         for wrong in self.alerts.wrong() {
             failures.push(format!("a message to the receiver of alerts is none: {wrong}"));
         }
-        if !self.relays.settle() {
-            failures.push("the near relay has connections of clients that are gone".to_owned());
+        if let Some(left) = self.relays.settle() {
+            failures
+                .push(format!("the near relay has connections of clients that are gone: {left}"));
         }
         failures.extend(self.left_open());
         failures.extend(self.happened.slow());
