@@ -155,7 +155,7 @@ fn bytes_that_the_file_lacked_when_it_was_opened_count_once() {
 }
 
 #[test]
-fn what_lives_added_before_the_database_was_asked_is_nothing_that_the_file_lacked() {
+fn bytes_of_lives_before_the_database_was_asked_are_nothing_that_the_file_lacked() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Journal::open(folder.path()).unwrap();
     let mut journal = open();
