@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_validation_gets_the_present_version() {
+    fn a_question_for_validation_gets_the_present_version() {
         let end = Version { object: 2, number: 7 }.replaced();
         assert!(judged(7, end - MOMENT, true) && judged(8, end + MOMENT, true));
         assert!(!judged(7, end + MOMENT, true));
