@@ -83,7 +83,7 @@ fn bytes_that_an_ended_tunnel_has_sent_are_not_kept() {
     }
 }
 
-/// FAR has four tunnels, and a thousand packets in flight in each.
+/// FAR has four tunnels, and a thousand packets in flight in each, as if each had filled while it was alone.
 #[test]
 fn records_of_packets_that_ended_tunnels_have_sent_are_bounded() {
     let mut network = Network::up(&Path { memory: MEMORY, ..Path::default() });
@@ -97,6 +97,7 @@ fn records_of_packets_that_ended_tunnels_have_sent_are_bounded() {
     let (clock, mut buf) = (network.ends[FAR].instant(network.now), Vec::new());
     for tunnel in network.ends[FAR].tunnels.values_mut() {
         let lane = tunnel.lanes[1].as_mut().unwrap();
+        lane.quinn.set_send_window(MEMORY.as_u64());
         let stream = lane.open().unwrap();
         lane.write(stream, BytesMut::zeroed(1_250_000));
         while let Some(polled) = lane.poll_transmit(clock, &mut buf) {
