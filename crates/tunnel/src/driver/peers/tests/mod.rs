@@ -194,15 +194,19 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     let settings = Settings { listen, ..pair.far.inner.settings.clone() };
     let (sender, incoming) = mpsc::channel(100);
     drop(std::mem::replace(&mut pair.incoming, incoming));
-    let (old, _) = (pair.far, ());
-    drop(old);
+    drop(pair.far);
     let mut room = [0; 9];
     let ended = tokio::time::timeout(Duration::from_secs(10), client.read(&mut room)).await;
     let error = ended.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "the tunnel was lost");
     assert!(client.write(b"more").await.is_err() && client.is_broken());
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let far = Peers::start(settings, sender).unwrap();
+    // the port is free once the thread has ended
+    let (mut far, mut tries) = (None, 0..50);
+    while far.is_none() && tries.next().is_some() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        far = Peers::start(settings.clone(), sender.clone()).ok();
+    }
+    let far = far.unwrap();
     let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
     pair.incoming.recv().await.unwrap().flow.accept();
     flow.answered().await.unwrap();
