@@ -234,7 +234,7 @@ fn samples<'a>(
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
     use std::thread;
 
     const NOW: u64 = 1_790_000_000;
@@ -282,12 +282,10 @@ mod tests {
         assert!(again.chart("shop", NOW, 60).is_none());
     }
 
-    #[tokio::test]
-    async fn a_request_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let history = Arc::new(History::open(dir.path().to_owned()).unwrap());
+    /// Holds the history as one that is being saved, until it is told to go on.
+    fn saved_until(history: &Arc<History>) -> (Sender<()>, thread::JoinHandle<()>) {
         let ((held, is_held), (go, goes_on)) = (channel::<()>(), channel::<()>());
-        let saved = Arc::clone(&history);
+        let saved = Arc::clone(history);
         let saving = thread::spawn(move || {
             let _state = locked(&saved.state);
             held.send(()).unwrap();
@@ -295,6 +293,14 @@ mod tests {
             let _late = goes_on.recv_timeout(Duration::from_secs(60));
         });
         is_held.recv().unwrap();
+        (go, saving)
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = Arc::new(History::open(dir.path().to_owned()).unwrap());
+        let (go, saving) = saved_until(&history);
         let asked = Arc::clone(&history);
         let asking = tokio::spawn(async move { asked.ask(History::names).await });
         tokio::task::yield_now().await;
@@ -307,14 +313,7 @@ mod tests {
     async fn requests_that_are_given_up_keep_few_threads_waiting_for_the_disk() {
         let dir = tempfile::tempdir().unwrap();
         let history = Arc::new(History::open(dir.path().to_owned()).unwrap());
-        let ((held, is_held), (go, goes_on)) = (channel::<()>(), channel::<()>());
-        let saved = Arc::clone(&history);
-        let saving = thread::spawn(move || {
-            let _state = locked(&saved.state);
-            held.send(()).unwrap();
-            let _late = goes_on.recv_timeout(Duration::from_secs(60));
-        });
-        is_held.recv().unwrap();
+        let (go, saving) = saved_until(&history);
         let begun = Arc::new(AtomicUsize::new(0));
         for _ in 0..20 {
             let (asked, begun) = (Arc::clone(&history), Arc::clone(&begun));
