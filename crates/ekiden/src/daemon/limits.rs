@@ -1,8 +1,8 @@
 //! System limits: descriptors, and the kernel's socket settings.
 
 use ekiden_linux::host::sysctl;
-use ekiden_model::units::Bytes;
-use ekiden_proxy::settings::Settings;
+use ekiden_model::units::{Bytes, Share};
+use ekiden_proxy::settings::{Cache, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
@@ -20,14 +20,15 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
         warn!(%error, "cannot raise the descriptor limit");
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
-    let pipes = u64::from(settings.budgets.pipes) * 2;
+    let (pipes, blocks) = (u64::from(settings.budgets.pipes) * 2, blocks(&settings.cache));
     let waiting = u64::from(waiting(settings));
-    let (connections, lowered) = fit(limit, pipes + waiting, settings.budgets.connections);
+    let (high, wanted) = (settings.pressure.high, settings.budgets.connections);
+    let (connections, lowered) = fit(limit - waiting, pipes + blocks, high, wanted);
     if lowered {
         let text = format!(
-            "limited to {connections} connections instead of {}: the descriptor limit is {limit}, \
-             {pipes} of them for pipes; raise it with LimitNOFILE= or `ulimit -Hn`",
-            settings.budgets.connections
+            "limited to {connections} connections instead of {wanted}: the descriptor limit is {limit}, {waiting} of them \
+             for clients that wait, {pipes} for pipes and {blocks} for the cache's disk, and `high` of [pressure] is {high}; \
+             raise the limit with LimitNOFILE= or `ulimit -Hn`"
         );
         // below the default is a decision, below the configured value a degradation
         if asked {
@@ -52,9 +53,18 @@ pub(crate) fn waiting(settings: &mut Settings) -> u32 {
     settings.pressure.waiting
 }
 
-/// Connections that fit, two descriptors each, and whether that is fewer than wanted.
-fn fit(limit: u64, pipes: u64, wanted: u32) -> (u32, bool) {
-    let room = limit.saturating_sub(pipes + ASIDE) / 2;
+/// The cache's disk has a file open for each block, and one for what was removed.
+fn blocks(cache: &Cache) -> u64 {
+    let disk = cache.directory.as_ref().and(cache.disk);
+    disk.map_or(0, |size| size.as_u64() / cache.block().as_u64() + 1)
+}
+
+/// Connections that fit, two descriptors each, and whether that is fewer than wanted. With all of them no more is in use
+/// of `most` than the mark `high` allows.
+fn fit(most: u64, taken: u64, high: Share, wanted: u32) -> (u32, bool) {
+    // all of it is too much whatever the mark is
+    let mark = high.of(most).min(most.saturating_sub(1));
+    let room = mark.saturating_sub(taken + ASIDE) / 2;
     let fitting = u32::try_from(room).unwrap_or(u32::MAX).max(1);
     if fitting < wanted { (fitting, true) } else { (wanted, false) }
 }
@@ -87,7 +97,10 @@ fn largest(text: &str, times: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{fit, largest};
+    use super::{ASIDE, blocks, fit, largest};
+    use ekiden_model::resources::overload::{Pressure, Resource, Watermarks};
+    use ekiden_model::units::{Bytes, Share};
+    use ekiden_proxy::settings::Cache;
 
     #[test]
     fn a_leg_may_set_twice_what_the_kernel_takes() {
@@ -98,8 +111,38 @@ mod tests {
 
     #[test]
     fn connections_fit_the_descriptors() {
-        assert_eq!(fit(1024, 512, 20_000), (224, true));
-        assert_eq!(fit(1_048_576, 512, 20_000), (20_000, false));
-        assert_eq!(fit(10, 512, 20_000), (1, true));
+        let high = Share::from_percent(95).unwrap();
+        assert_eq!(fit(1024, 512, high, 20_000), (198, true));
+        assert_eq!(fit(1_048_576, 512, high, 20_000), (20_000, false));
+        assert_eq!(fit(10, 512, high, 20_000), (1, true));
+        assert_eq!(fit(0, 0, high, 20_000), (1, true));
+    }
+
+    #[test]
+    fn no_descriptor_is_short_with_all_connections_in_use() {
+        for (most, percent) in [(1_000, 95), (1_024, 90), (4_096, 100), (65_536, 50)] {
+            let high = Share::from_percent(percent).unwrap();
+            let (connections, lowered) = fit(most, 300, high, 100_000);
+            let in_use = |connections: u32| ASIDE + 300 + 2 * u64::from(connections);
+            let is_low = |used| {
+                let mut pressure = Pressure::new(Watermarks { high, ..Watermarks::default() });
+                pressure.on_level(Resource::Descriptors, used, Some(most));
+                pressure.low()
+            };
+            assert!(lowered && !is_low(in_use(connections)), "{most}, {percent} %");
+            assert!(is_low(in_use(connections + 1)), "{most}, {percent} %");
+        }
+    }
+
+    #[test]
+    fn a_disk_of_the_cache_has_a_file_for_each_block() {
+        let disk = |directory: Option<&str>| Cache {
+            memory: Some(Bytes::mib(64)),
+            disk: Some(Bytes::mib(500)),
+            directory: directory.map(Into::into),
+            largest: Bytes::mib(4),
+        };
+        assert_eq!(blocks(&disk(Some("/var/cache/ekiden"))), 101);
+        assert_eq!(blocks(&disk(None)), 0);
     }
 }
