@@ -3,7 +3,7 @@
 #![allow(missing_docs)] // the fields are the keys, and the keys are documented in `keys`
 
 use super::value::quota::Quota;
-use super::value::{Field, Value};
+use super::value::{Field, Value, pattern};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
     Access, AccessLog, Accounts, Acme, Allowance, Budgets, Buffers, Cache, CopyMode, Dns,
@@ -143,18 +143,21 @@ impl Default for At {
     }
 }
 
-impl Field for At {
-    fn put(&mut self, value: Value) {
-        if let Value::Text(text) = value {
-            // checked by the key
-            *self = text.parse().map_or(Self::Off, Self::Address);
+impl At {
+    /// Reads an address with a port, or `off`. Errors: in words.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        if text.trim() == "off" {
+            return Ok(Self::Off);
         }
+        let address = pattern::socket(text, None);
+        address.map(Self::Address).map_err(|why| format!("{why}, nor `off`"))
     }
-    fn get(&self) -> Value {
-        Value::Text(match self {
+
+    pub(crate) fn print(&self) -> String {
+        match self {
             Self::Off => "off".to_owned(),
             Self::Address(address) => address.to_string(),
-        })
+        }
     }
 }
 

@@ -133,11 +133,28 @@ fn clash(reader: &mut Reader<'_>, one: &Listener, before: &Listener, udp: bool) 
 
 #[cfg(test)]
 mod tests {
+    use crate::draft::At;
     use crate::{read, render_all};
 
     fn problems(text: &str) -> (String, bool) {
         let reading = read(text, "test.toml");
         (render_all(&reading.problems), reading.is_usable())
+    }
+
+    #[test]
+    fn blanks_around_the_address_of_the_management_port_do_not_turn_it_off() {
+        let listen = |text: &str| {
+            let reading = read(&format!("[management]\nlisten = \"{text}\"\n"), "test.toml");
+            (reading.draft.management.listen, render_all(&reading.problems))
+        };
+        let at = At::Address(([127, 0, 0, 1], 3129).into());
+        assert_eq!(listen(" 127.0.0.1:3129 "), (at, String::new()));
+        assert_eq!(listen(" off "), (At::Off, String::new()));
+        for text in ["", "  ", "on"] {
+            let (at, problems) = listen(text);
+            assert_eq!(at, At::default());
+            assert!(problems.contains("is not an address and port, nor `off`"), "{problems}");
+        }
     }
 
     #[test]

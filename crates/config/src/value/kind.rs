@@ -1,6 +1,7 @@
 //! Kinds of values: how each is written, its range, and reading it from TOML.
 
 use super::pattern;
+use crate::draft::At;
 use crate::value::{Value, print_span};
 use ekiden_model::units::{Bytes, Rate, Share, Span, UnitError};
 use std::fmt::Display;
@@ -119,7 +120,9 @@ impl Kind {
             Self::Number(low, high) => number(toml, *low, *high).map(Value::Number),
             Self::Switch => toml.as_bool().map(Value::Switch).ok_or_else(|| self.not(toml)),
             Self::Text(_, check) => self.text(toml, *check).map(Value::Text),
-            Self::SocketOrOff(_) => self.text(toml, socket_or_off).map(Value::Text),
+            Self::SocketOrOff(_) => {
+                self.text(toml, |text| At::read(text).map(|_| ())).map(Value::Text)
+            }
             Self::Choice(words) => match toml.as_str() {
                 Some(word) if words.contains(&word) => Ok(Value::Text(word.to_owned())),
                 Some(word) => Err(Wrong::new(
@@ -300,13 +303,6 @@ fn chain(text: &str) -> Result<Vec<String>, String> {
         return Err("a chain has at most 16 upstreams".to_owned());
     }
     Ok(hops)
-}
-
-fn socket_or_off(text: &str) -> Result<(), String> {
-    if text == "off" {
-        return Ok(());
-    }
-    pattern::socket(text, None).map(|_| ()).map_err(|why| format!("{why}, nor `off`"))
 }
 
 /// Checks that `text` is an absolute path.

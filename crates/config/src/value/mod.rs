@@ -6,7 +6,7 @@ pub mod pattern;
 pub(crate) mod quota;
 pub(crate) mod receiver;
 pub(crate) mod url;
-use super::draft::QuotaAction;
+use super::draft::{At, QuotaAction};
 use ekiden_model::resources::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
@@ -183,6 +183,8 @@ fields! {
     QuotaAction: Text(QuotaAction::of, QuotaAction::word);
     Quota: Text(|text: String| Quota::read(&text).ok(), Quota::print);
     CopyMode: Text(|text: String| movement(&text).ok(), |v: &CopyMode| print_movement(*v));
+    // as the key's check reads it
+    At: Text(|text: String| At::read(&text).ok(), At::print);
     AccessLog: Text(|text: String| access_log(&text).ok(), print_access_log);
 }
 
