@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::de::Error as _;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,6 +28,7 @@ impl fmt::Display for AccountId {
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Account {
     /// Its number; 0 before it is stored.
     pub id: AccountId,
@@ -36,11 +37,13 @@ pub struct Account {
     /// Its devices; without any it cannot connect.
     pub devices: Vec<Device>,
     /// Its limits.
+    #[serde(deserialize_with = "known_limits")]
     pub attributes: Attributes,
 }
 
 /// One of an account's devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Device {
     /// Its name within the account.
     pub name: String,
@@ -50,7 +53,7 @@ pub struct Device {
 
 /// How a device is recognized. Credentials are unique across accounts.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Credential {
     /// A user name and a password, of which the hash is kept.
     Password {
@@ -188,6 +191,29 @@ static NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     now.into_iter().map(|(name, _)| name).chain(aliases).collect()
 });
 
+/// Whether this version knows all of the limits, but for those whose value is that of none. Errors: in words.
+fn check_known(stored: &Map<String, Value>) -> Result<(), String> {
+    for (name, value) in stored {
+        let is_none = match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::Array(all) => all.is_empty(),
+            _ => false,
+        };
+        if !is_none && !NAMES.contains(name) {
+            let name: String = name.chars().take(80).collect();
+            return Err(format!("this version knows no limit {name:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The limits of a saved account, by the rule of [`Attributes::from_stored`].
+fn known_limits<'de, D: Deserializer<'de>>(from: D) -> Result<Attributes, D::Error> {
+    let stored = Map::<String, Value>::deserialize(from)?;
+    check_known(&stored).map_err(D::Error::custom)?;
+    serde_json::from_value(Value::Object(stored)).map_err(D::Error::custom)
+}
+
 /// Why an account may not connect now; the message goes to its user. Hours have their time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -205,18 +231,7 @@ impl Attributes {
     /// its value is that of none: ignored, it would not hold, and the next change would remove it.
     pub(crate) fn from_stored(text: &str) -> serde_json::Result<Self> {
         let stored: Map<String, Value> = serde_json::from_str(text)?;
-        for (name, value) in &stored {
-            let is_none = match value {
-                Value::Null | Value::Bool(false) => true,
-                Value::Array(all) => all.is_empty(),
-                _ => false,
-            };
-            if !is_none && !NAMES.contains(name) {
-                let name: String = name.chars().take(80).collect();
-                let why = format!("this version knows no limit {name:?}");
-                return Err(serde_json::Error::custom(why));
-            }
-        }
+        check_known(&stored).map_err(serde_json::Error::custom)?;
         serde_json::from_str(text)
     }
 

@@ -20,6 +20,7 @@ pub struct Directory {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SavedDirectory {
     version: i64,
     accounts: Vec<Account>,

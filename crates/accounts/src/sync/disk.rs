@@ -154,10 +154,36 @@ impl AccountSync {
         on_disk(keep).await
     }
 
+    /// The accounts of before. The log says why they cannot be used.
     pub(super) fn read_kept(&self) -> Option<Directory> {
-        let text = fs::read(self.kept_path()).ok()?;
-        serde_json::from_slice::<SavedDirectory>(&text).ok().map(Directory::from)
+        read_saved(&self.kept_path()).unwrap_or_else(|why| {
+            tracing::error!("{why}");
+            None
+        })
     }
+}
+
+/// The accounts in a file; `None` where there is none. Errors: in words; a file that cannot be understood was moved aside.
+fn read_saved(path: &Path) -> Result<Option<Directory>, String> {
+    let shown = path.display();
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot read the saved accounts in {shown}: {error}")),
+    };
+    let why = match serde_json::from_slice::<SavedDirectory>(&text) {
+        Ok(saved) => return Ok(Some(saved.into())),
+        Err(why) => why,
+    };
+    let aside = path.with_extension("json.broken");
+    let moved = match fs::rename(path, &aside) {
+        Ok(()) => format!("moved them to {}", aside.display()),
+        Err(error) => format!("cannot move them to {}: {error}", aside.display()),
+    };
+    Err(format!(
+        "the saved accounts in {shown} cannot be used: {why}; {moved}. If another version of ekiden wrote them, move them \
+         back and start that one; otherwise start again when the database answers, which writes them anew"
+    ))
 }
 
 /// Forgets the file's: the next start takes the journal's identity.
@@ -199,6 +225,41 @@ mod tests {
         tokio::time::pause();
         let closed = tokio::time::timeout(Duration::from_secs(600), sync.close()).await;
         assert!(closed.is_ok());
+    }
+
+    #[test]
+    fn saved_accounts_that_are_not_understood_are_put_aside_with_their_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, aside] =
+            ["accounts.json", "accounts.json.broken"].map(|name| folder.path().join(name));
+        assert!(read_saved(&path).unwrap().is_none());
+        let saved = |devices: &str, limits: &str| {
+            let account =
+                format!(r#""id":1,"name":"h","devices":[{devices}],"attributes":{limits}"#);
+            format!("{{\"version\":3,\n\"accounts\":[{{{account}}}]}}")
+        };
+        let phone = r#"{"name":"d","credential":{"peer":"ship"}}"#;
+        fs::write(&path, saved(phone, r#"{"quota":"1 GB/month","of_later":null}"#)).unwrap();
+        let read = read_saved(&path).unwrap().unwrap();
+        assert_eq!((read.version(), read.len()), (3, 1));
+        let password =
+            r#"{"name":"d","credential":{"password":{"user":"a","hash":"h","until":1}}}"#;
+        for (text, why) in [
+            (saved("", r#"{"of_later":5}"#), "this version knows no limit \"of_later\""),
+            (saved("", r#"{"weight":"much"}"#), "invalid type: string \"much\""),
+            (saved(r#"{"name":"d"}"#, "{}"), "missing field `credential`"),
+            (saved(password, "{}"), "unknown field `until`"),
+            (saved("", "{}").replace("\"id\"", "\"of\":1,\"id\""), "unknown field `of`"),
+            (saved("", "{}").replace("]}", ""), "EOF while parsing"),
+        ] {
+            fs::write(&path, &text).unwrap();
+            let said = read_saved(&path).unwrap_err();
+            for part in [why, "at line 2 column ", "accounts.json cannot", "accounts.json.broken"] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+            assert_eq!(fs::read_to_string(&aside).unwrap(), text);
+            assert!(!path.exists());
+        }
     }
 
     #[tokio::test]
