@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Postgres, account, prefix};
+use common::{Postgres, account, execute, prefix};
 use ekiden_accounts::{
     AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, SeenBefore, Store, StoreError,
     Total,
@@ -307,6 +307,39 @@ async fn postgresql() {
     forgets_what_is_long_over(&store).await;
     leaves_out_unreadable_accounts(&store, &postgres.address()).await;
     reads_a_long_table(&store, &postgres.address()).await;
+}
+
+/// Tables that a version without the index prepared get it when they are opened, as new ones do.
+async fn finds_periods_by_an_index<F: Future<Output = Result<Store, StoreError>>>(
+    address: &str,
+    indexes: &'static str,
+    open: impl Fn() -> F,
+) {
+    for _ in 0..2 {
+        open().await.unwrap().close().await;
+        let pool = sqlx::AnyPool::connect(address).await.unwrap();
+        let found: i64 = sqlx::query_scalar(indexes).fetch_one(&pool).await.unwrap();
+        assert_eq!(found, 1);
+        pool.close().await;
+        let undo = "DELETE FROM _sqlx_migrations WHERE version = 4";
+        execute(address, &["DROP INDEX traffic_begun", undo]).await;
+    }
+}
+
+#[tokio::test]
+async fn sqlite_of_an_earlier_version_finds_periods_by_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let indexes = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'traffic_begun'";
+    finds_periods_by_an_index(&address, indexes, || Store::in_folder(folder.path())).await;
+}
+
+#[tokio::test]
+async fn postgresql_of_an_earlier_version_finds_periods_by_an_index() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let indexes = "SELECT COUNT(*) FROM pg_indexes WHERE indexname = 'traffic_begun'";
+    finds_periods_by_an_index(&address, indexes, || Store::at(&address)).await;
 }
 
 /// A server is asked for its certificate, and is not taken for another.

@@ -1,10 +1,11 @@
 //! Every statement there is. Both databases read `$1` as the first value.
 
 /// The schema's versions, oldest first: number, name, text.
-pub(super) const MIGRATIONS: [(i64, &str, &str); 3] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "accounts", include_str!("0001_accounts.sql")),
     (2, "peers", include_str!("0002_peers.sql")),
     (3, "runs", include_str!("0003_runs.sql")),
+    (4, "periods", include_str!("0004_periods.sql")),
 ];
 
 /// For SQLite connections: readers go on beside a writer, commits survive the process, and the file
