@@ -222,6 +222,26 @@ async fn usage_of_one_database_is_not_settled_into_another() {
     assert_eq!(store.usage(0).await.unwrap()[0].down, 7);
 }
 
+#[tokio::test]
+async fn usage_that_an_earlier_version_counted_for_sqlite_is_not_settled_into_postgresql() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let (address, folder) = (postgres.address(), tempfile::tempdir().unwrap());
+    let relay = AccountSync::open(folder.path(), None, "r").await.unwrap();
+    relay.used(AccountId(1), 1000, 10);
+    relay.close().await;
+    drop(relay);
+    std::fs::remove_file(folder.path().join("database.id")).unwrap();
+    let open = || AccountSync::open(folder.path(), Some(&address), "r");
+    let refused = open().await.unwrap_err();
+    assert!(refused.to_string().contains("counted for another database"), "{refused}");
+    let store = Store::at(&address).await.unwrap();
+    assert!(store.usage(0).await.unwrap().is_empty());
+    // one that came to PostgreSQL since then
+    std::fs::write(folder.path().join("accounts.json"), "{}").unwrap();
+    open().await.unwrap().close().await;
+    assert_eq!(store.usage(0).await.unwrap()[0].down, 1000);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_relay_settles_nothing_into_a_database_that_took_the_place_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

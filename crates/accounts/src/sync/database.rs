@@ -31,14 +31,18 @@ impl AccountSync {
         let store = self.open_store().await?;
         let identity = in_time(store.identity()).await?;
         let known = *locked(&self.counts_for);
+        let other = || StoreError::OtherDatabase { folder: self.folder.clone() };
         match (known, identity) {
             (Some(known), Some(identity)) if known == identity => {}
             // a folder that counted for none takes the first
             (None, Some(identity)) => {
+                if in_time(self.counted_for_sqlite()).await? {
+                    return Err(other());
+                }
                 in_time(store.keep_identity()).await?;
                 in_time(self.count_for(identity)).await?;
             }
-            _ => return Err(StoreError::OtherDatabase { folder: self.folder.clone() }),
+            _ => return Err(other()),
         }
         Ok(store)
     }
@@ -53,6 +57,22 @@ impl AccountSync {
         };
         *locked(&self.store) = Some(store.clone());
         Ok(store)
+    }
+
+    /// Whether an earlier version, which kept no number, counted for SQLite here: the file is there, and accounts of a
+    /// PostgreSQL were never saved.
+    async fn counted_for_sqlite(&self) -> Result<bool, StoreError> {
+        if self.address.is_none() || locked(&self.journal).unsettled().is_empty() {
+            return Ok(false);
+        }
+        let folder = self.folder.clone();
+        let look = move || -> io::Result<bool> {
+            let is_there = |name: &str| folder.join(name).try_exists();
+            let saved = is_there("accounts.json")? || is_there("accounts.json.broken")?;
+            Ok(!saved && is_there("accounts.db")?)
+        };
+        let failed = |error| StoreError::Folder { path: self.folder.clone(), error };
+        on_disk(look).await.map_err(failed)
     }
 
     async fn count_for(&self, identity: i64) -> Result<(), StoreError> {
