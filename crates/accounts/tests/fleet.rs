@@ -3,16 +3,17 @@
 
 mod common;
 
-use common::{LONG, Postgres, account, end, execute, knows, life, prefix, sync, wait_for};
+use common::{
+    LONG, Postgres, account, add_with_quota, end, execute, knows, life, prefix, sync, tables,
+    wait_for,
+};
 use ekiden_accounts::{AccountId, AccountSync, GrantRequest, Store, StoreError, Total};
 use std::path::Path;
 use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connection() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
     let pool = sqlx::AnyPool::connect(&address).await.unwrap();
     let mut holder = pool.begin().await.unwrap();
     sqlx::query("LOCK TABLE traffic").execute(&mut *holder).await.unwrap();
@@ -46,10 +47,9 @@ async fn statements_that_wait_for_a_lock_end_by_themselves_and_keep_no_connectio
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_on_the_tables_is_no_other_version_of_ekiden() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
+    let Some((_postgres, address, store)) = tables().await else { return };
     // this one has prepared them
-    Store::at(&address).await.unwrap().close().await;
+    store.close().await;
     let pool = sqlx::AnyPool::connect(&address).await.unwrap();
     let mut holder = pool.begin().await.unwrap();
     sqlx::query("LOCK TABLE _sqlx_migrations").execute(&mut *holder).await.unwrap();
@@ -64,12 +64,8 @@ const MIB: u64 = 1 << 20;
 #[tokio::test(flavor = "multi_thread")]
 async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
     const QUOTA: u64 = 16 * MIB;
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
-    let mut account = account("h", prefix("100.64.0.0/24"));
-    account.attributes.quota = Some("16 MiB/month".parse().unwrap());
-    let id = store.add(&account).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
+    let id = add_with_quota(&store, "16 MiB/month").await;
     store.close().await;
     let folders: Vec<_> = (0..10).map(|_| tempfile::tempdir().unwrap()).collect();
     let mut relays = Vec::new();
@@ -91,9 +87,7 @@ async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
 
 #[tokio::test]
 async fn a_grant_that_says_the_same_again_writes_nothing() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
     let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
     let pool = sqlx::AnyPool::connect(&address).await.unwrap();
     let mut written = Vec::new();
@@ -110,12 +104,8 @@ async fn a_grant_that_says_the_same_again_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
-    let mut account = account("h", prefix("100.64.0.0/24"));
-    account.attributes.quota = Some("100 MiB/month".parse().unwrap());
-    let id = store.add(&account).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
+    let id = add_with_quota(&store, "100 MiB/month").await;
     let [old, new] = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let relay = life(old.path(), &address).await;
     relay.0.used(id, 60 * MIB, 0);
@@ -135,12 +125,8 @@ async fn a_relay_that_moves_with_its_journal_counts_no_byte_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_relays_of_a_copied_folder_part_and_both_are_counted() {
     const QUOTA: u64 = 100 * MIB;
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
-    let mut account = account("h", prefix("100.64.0.0/24"));
-    account.attributes.quota = Some("100 MiB/month".parse().unwrap());
-    let id = store.add(&account).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
+    let id = add_with_quota(&store, "100 MiB/month").await;
     let [one, two] = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let relay = life(one.path(), &address).await;
     relay.0.used(id, 60 * MIB, 0);
@@ -279,9 +265,7 @@ async fn saved_accounts_of_one_postgresql_are_not_served_in_place_of_another_s()
 
 /// The journal is put back as it was before its last bytes were settled.
 async fn counts_on_from_the_database(folder: &Path, address: Option<&str>, store: &Store) {
-    let mut account = account("h", prefix("100.64.0.0/24"));
-    account.attributes.quota = Some("1 MB/month".parse().unwrap());
-    let id = store.add(&account).await.unwrap();
+    let id = add_with_quota(store, "1 MB/month").await;
     let [journal, older] = ["usage.journal", "older"].map(|name| folder.join(name));
     for (down, total) in [(300, 300), (700, 1_000), (100, 1_100), (0, 1_100), (50, 1_150)] {
         if total == 1_000 {
@@ -307,17 +291,15 @@ async fn a_journal_that_is_older_than_its_sqlite_swallows_no_bytes() {
 
 #[tokio::test]
 async fn a_journal_that_is_older_than_its_postgresql_swallows_no_bytes() {
-    let Some(postgres) = Postgres::begin() else { return };
+    let Some((_postgres, address, store)) = tables().await else { return };
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::at(&postgres.address()).await.unwrap();
-    counts_on_from_the_database(folder.path(), Some(&postgres.address()), &store).await;
+    counts_on_from_the_database(folder.path(), Some(&address), &store).await;
 }
 
 #[tokio::test]
 async fn starts_without_the_database_swallow_no_bytes_of_an_older_journal() {
-    let Some(mut postgres) = Postgres::begin() else { return };
-    let (address, folder) = (postgres.address(), tempfile::tempdir().unwrap());
-    let store = Store::at(&address).await.unwrap();
+    let Some((mut postgres, address, store)) = tables().await else { return };
+    let folder = tempfile::tempdir().unwrap();
     let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
     store.close().await;
     let [journal, older] = ["usage.journal", "older"].map(|name| folder.path().join(name));

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Postgres, account, execute, prefix};
+use common::{Postgres, account, execute, prefix, tables};
 use ekiden_accounts::{
     AccountId, Credential, FleetRelay, Grant, GrantRequest, Hours, SeenBefore, Store, StoreError,
     Total,
@@ -300,13 +300,12 @@ async fn sqlite() {
 
 #[tokio::test]
 async fn postgresql() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let store = Store::at(&postgres.address()).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
     does_what_it_should(&store).await;
     grants_what_there_is(&store).await;
     forgets_what_is_long_over(&store).await;
-    leaves_out_unreadable_accounts(&store, &postgres.address()).await;
-    reads_a_long_table(&store, &postgres.address()).await;
+    leaves_out_unreadable_accounts(&store, &address).await;
+    reads_a_long_table(&store, &address).await;
 }
 
 /// Tables that a version without the index prepared get it when they are opened, as new ones do.

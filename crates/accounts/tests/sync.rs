@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::{LONG, Postgres, account, end, execute, knows, life, prefix, sync, wait_for};
+use common::{
+    LONG, Postgres, account, add_with_quota, end, execute, knows, life, prefix, sync, tables,
+    wait_for,
+};
 use ekiden_accounts::{
     AccountId, AccountSync, Credential, LoginVerdict, QuotaShare, Store, Total, hash,
 };
@@ -60,10 +63,8 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
         relays.push(sync(folder.path(), Some(&address)).await);
     }
     let store = Store::at(&address).await.unwrap();
-    let mut account = account("h", prefix("100.64.0.0/24"));
     let quota = 100_u64 << 20;
-    account.attributes.quota = Some(format!("{quota} B/month").parse().unwrap());
-    let id = store.add(&account).await.unwrap();
+    let id = add_with_quota(&store, &format!("{quota} B/month")).await;
     for relay in &relays {
         wait_for("the account everywhere", || knows(relay, "100.64.0.7") == Some(id)).await;
         // used for the first time, it is asked for in the database; until then a slice may be used ahead
@@ -114,12 +115,8 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_starts_without_the_database_goes_on_with_its_grants() {
     const MIB: u64 = 1 << 20;
-    let Some(mut postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
-    let mut account = account("h", prefix("100.64.0.0/24"));
-    account.attributes.quota = Some("640 MiB/month".parse().unwrap());
-    let id = store.add(&account).await.unwrap();
+    let Some((mut postgres, address, store)) = tables().await else { return };
+    let id = add_with_quota(&store, "640 MiB/month").await;
     store.close().await;
     let folder = tempfile::tempdir().unwrap();
     let relay = life(folder.path(), &address).await;
@@ -147,9 +144,8 @@ async fn a_relay_that_starts_without_the_database_goes_on_with_its_grants() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_database_grants_to_many_accounts_at_once() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    Store::at(&address).await.unwrap().close().await;
+    let Some((_postgres, address, store)) = tables().await else { return };
+    store.close().await;
     // one after another takes three minutes
     let statements = [
         "INSERT INTO account (id, name, attributes) \
@@ -173,9 +169,7 @@ async fn a_slow_database_grants_to_many_accounts_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
     let mut account = account("h", prefix("100.64.0.0/24"));
     account.attributes.quota = Some("64 MiB/month".parse().unwrap());
     let id = store.add(&account).await.unwrap();
@@ -204,9 +198,8 @@ async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_slow_settles_all_usage_in_batches() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    Store::at(&address).await.unwrap().close().await;
+    let Some((_postgres, address, store)) = tables().await else { return };
+    store.close().await;
     // 10 s for all totals, where one statement has 5 s
     let statements = [
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
@@ -227,9 +220,7 @@ async fn a_database_that_is_slow_settles_all_usage_in_batches() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_on_which_the_database_hangs_give_way_and_do_not_hold_up_the_end() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let address = postgres.address();
-    let store = Store::at(&address).await.unwrap();
+    let Some((_postgres, address, store)) = tables().await else { return };
     let statements = [
         "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN PERFORM pg_sleep(3600); RETURN NEW; END $$",

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
 
-use ekiden_accounts::{Account, AccountId, AccountSync, Attributes, Credential, Device};
+use ekiden_accounts::{Account, AccountId, AccountSync, Attributes, Credential, Device, Store};
 pub use ekiden_testkit::Postgres;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +22,21 @@ pub fn account(name: &str, credential: Credential) -> Account {
 
 pub fn prefix(text: &str) -> Credential {
     Credential::Prefix(text.parse().unwrap())
+}
+
+/// A PostgreSQL of the test's own, its address, and its tables; none where there is no such program.
+pub async fn tables() -> Option<(Postgres, String, Store)> {
+    let postgres = Postgres::begin()?;
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    Some((postgres, address, store))
+}
+
+/// Adds an account with a quota such as `16 MiB/month`.
+pub async fn add_with_quota(store: &Store, quota: &str) -> AccountId {
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some(quota.parse().unwrap());
+    store.add(&account).await.unwrap()
 }
 
 /// A sync that runs until the test ends.

@@ -286,7 +286,7 @@ fn sleep_until(deadline: Time) -> Sleep {
 mod tests {
     use super::*;
     use crate::observe::leg_stats::TlsLeg as _;
-    use crate::observe::registry::{AccountUse as _, ConnectionEntry, Registry, TunnelActivity};
+    use crate::observe::registry::{AccountUse as _, Nobody, Registry};
     use crate::policy::quota::Quotas;
     use crate::settings::{Budgets, CopyMode, Sharing};
     use crate::transfer::budget::TransferBudget;
@@ -294,15 +294,6 @@ mod tests {
     use ekiden_model::units::Rate;
     use std::pin::pin;
     use std::task::Waker;
-
-    #[derive(Debug)]
-    struct Nobody;
-
-    impl TunnelActivity for Nobody {
-        fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
-
-        fn on_bulk(&self, _: &ConnectionEntry) {}
-    }
 
     /// The relay's end, and the other one.
     fn pipe() -> (End, Arc<Pipe>) {

@@ -82,6 +82,18 @@ pub(crate) trait TunnelActivity: Debug + Send + Sync {
     fn on_bulk(&self, entry: &ConnectionEntry);
 }
 
+/// Hears nothing of it, for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Nobody;
+
+#[cfg(test)]
+impl TunnelActivity for Nobody {
+    fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
+
+    fn on_bulk(&self, _: &ConnectionEntry) {}
+}
+
 /// Sums over all connections since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {

@@ -115,16 +115,8 @@ impl ConnectionEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TunnelActivity;
+    use super::super::Nobody;
     use super::*;
-
-    #[derive(Debug)]
-    struct Nobody;
-
-    impl TunnelActivity for Nobody {
-        fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
-        fn on_bulk(&self, _: &ConnectionEntry) {}
-    }
 
     #[test]
     fn sorts_filters_and_pages() {
