@@ -7,6 +7,7 @@ use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -52,6 +53,23 @@ fn serve(network: &Network) -> Daemon {
     network.serve_in(&home)
 }
 
+/// The telephone of the account anna, which is added with these further words.
+fn phone_of_anna(network: &Network, program: &PathBuf, daemon: &Daemon, more: &[&str]) -> Phone {
+    let add = [&["account", "add", "anna", "--wireguard"], more].concat();
+    let text = daemon.printed(&add);
+    wait_for("the peer", || door(daemon)["peers"][0]["account"] == "anna");
+    Phone::new(network, program, &text)
+}
+
+/// Servers of datagrams, a relay, and a telephone of it; none without wireguard-go.
+fn phone_and_servers(network: &Network, more: &[&str]) -> Option<([SocketAddr; 2], Daemon, Phone)> {
+    let program = program()?;
+    let servers = answer_datagrams(network);
+    let daemon = serve(network);
+    let phone = phone_of_anna(network, &program, &daemon, more);
+    Some((servers, daemon, phone))
+}
+
 pub(crate) fn door(daemon: &Daemon) -> serde_json::Value {
     daemon.status()["wireguard"].clone()
 }
@@ -69,14 +87,10 @@ fn used(daemon: &Daemon, name: &str) -> [u64; 2] {
 }
 
 fn a_telephone_comes_home_by_wireguard(network: &Network) {
-    let Some(program) = program() else { return };
-    let servers = answer_datagrams(network);
-    let daemon = serve(network);
-    let text = daemon.printed(&["account", "add", "anna", "--wireguard", "--device", "phone"]);
+    let more = ["--device", "phone"];
+    let Some((servers, daemon, phone)) = phone_and_servers(network, &more) else { return };
     let show = daemon.printed(&["account", "show", "anna"]);
     assert!(show.contains("phone: WireGuard, 10.77.0.2"), "{show}");
-    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
-    let phone = Phone::new(network, &program, &text);
     // the first page, and others
     assert_eq!(phone.page(network, &["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
     let v6 = ["-g", "http://[2620:fe::2]/"];
@@ -142,13 +156,8 @@ fn is_reset(mut stream: TcpStream) -> bool {
 }
 
 fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
-    let Some(program) = program() else { return };
-    let servers = answer_datagrams(network);
-    let daemon = serve(network);
-    let add = ["account", "add", "anna", "--wireguard", "--quota", "1 GB/day"];
-    let text = daemon.printed(&add);
-    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
-    let phone = Phone::new(network, &program, &text);
+    let more = ["--quota", "1 GB/day"];
+    let Some((servers, daemon, phone)) = phone_and_servers(network, &more) else { return };
     let own = phone.own();
     let exchange = |n: usize| phone.ask(&own[0], servers[0], &vec![b'x'; n], PATIENCE_OF_SILENCE);
     wait_for("the session", || exchange(100).is_some());
@@ -209,12 +218,7 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
 }
 
 fn the_relay_s_machine_calls_no_device(network: &Network) {
-    let Some(program) = program() else { return };
-    let servers = answer_datagrams(network);
-    let daemon = serve(network);
-    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
-    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
-    let phone = Phone::new(network, &program, &text);
+    let Some((servers, daemon, phone)) = phone_and_servers(network, &[]) else { return };
     let own = phone.own();
     let asks = || phone.ask(&own[0], servers[0], b"whence?", PATIENCE_OF_SILENCE);
     wait_for("the session", || asks().is_some());
@@ -306,12 +310,7 @@ fn a_device_that_goes_away_is_made_anew(network: &Network) {
 }
 
 fn a_door_without_its_own_rules_stays_closed(network: &Network) {
-    let Some(program) = program() else { return };
-    let servers = answer_datagrams(network);
-    let daemon = serve(network);
-    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
-    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
-    let phone = Phone::new(network, &program, &text);
+    let Some((servers, daemon, phone)) = phone_and_servers(network, &[]) else { return };
     let own = phone.own();
     let passes = || phone.ask(&own[0], servers[0], b"whence?", PATIENCE_OF_SILENCE).is_some();
     wait_for("the session", passes);
@@ -332,9 +331,7 @@ fn a_stop_that_loses_its_rules_shuts_the_door(network: &Network) {
     let Some(program) = program() else { return };
     let home = Network::home(OFF, &format!("{DOOR}[timeouts]\nstop = \"10 min\"\n"));
     let daemon = network.serve_in(&home);
-    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
-    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
-    let phone = Phone::new(network, &program, &text);
+    let phone = phone_of_anna(network, &program, &daemon, &[]);
     // the stop waits for this one
     let dial = || TcpStream::connect((SERVER, crate::network::ECHO));
     let mut live = phone.netns.run(dial).unwrap().unwrap();

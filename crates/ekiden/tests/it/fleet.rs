@@ -71,6 +71,13 @@ impl Relay {
     }
 }
 
+/// A database, a server, and three relays; none where there is no PostgreSQL.
+fn fleet() -> Option<(Postgres, SocketAddr, [Relay; 3])> {
+    let postgres = Postgres::begin()?;
+    let database = postgres.address();
+    Some((postgres, server(), std::array::from_fn(|_| Relay::new(&database))))
+}
+
 /// Asks for so many bytes and takes what comes of them.
 fn fetch(mut stream: TcpStream, bytes: usize) -> usize {
     write!(stream, "{bytes:08}").unwrap();
@@ -105,9 +112,7 @@ fn outage() -> Duration {
 
 #[test]
 fn account_added_on_one_relay_is_served_by_all_without_the_database() {
-    let Some(mut postgres) = Postgres::begin() else { return };
-    let (to, database) = (server(), postgres.address());
-    let relays: [Relay; 3] = std::array::from_fn(|_| Relay::new(&database));
+    let Some((mut postgres, to, relays)) = fleet() else { return };
     add(&relays[0], "home-1", "anna", &[]);
     let (added, mut opened) = (Instant::now(), 0_u64);
     for (nth, relay) in relays.iter().enumerate() {
@@ -146,9 +151,7 @@ fn account_added_on_one_relay_is_served_by_all_without_the_database() {
 
 #[test]
 fn a_quota_is_one_for_all_relays() {
-    let Some(postgres) = Postgres::begin() else { return };
-    let (to, database) = (server(), postgres.address());
-    let relays: [Relay; 3] = std::array::from_fn(|_| Relay::new(&database));
+    let Some((_postgres, to, relays)) = fleet() else { return };
     // a slice is 1 MiB at least, and a 64th
     let (quota, slice) = (24 * MIB, MIB);
     let plan = format!("{quota} B/month");
