@@ -76,15 +76,14 @@ impl Framing {
 
     /// When all is paid; [`Time::ZERO`]: it is.
     fn charge(&self, payer: &Payer) -> Time {
-        let due = [0, 1].map(|nth| self.due[nth].swap(0, Relaxed));
-        let Some((rest, paid_at, now)) = payer.charge(due) else {
+        let Some((rest, paid_at, now)) = payer.charge(&self.due) else {
             // like a client of no account, until it logs in to another
-            let _ = locked(&self.payer).take_if(|known| known.account == payer.account);
+            let mut known = locked(&self.payer);
+            if let Some(before) = known.take_if(|known| known.account == payer.account) {
+                self.leave(&before);
+            }
             return Time::ZERO;
         };
-        for (due, rest) in self.due.iter().zip(rest) {
-            due.fetch_add(rest, Relaxed);
-        }
         match rest.iter().any(|rest| *rest >= AT_ONCE) {
             true => paid_at.max(now + AGAIN),
             false if paid_at > now => paid_at,
@@ -118,15 +117,14 @@ impl Drop for Framing {
 }
 
 impl Payer {
-    /// The bytes up and down that did not count yet, when those that did are paid, and the time now; `None`: nothing of
-    /// the account may pass any more.
-    fn charge(&self, due: [u64; 2]) -> Option<([u64; 2], Time, Time)> {
+    /// The bytes up and down that stay due, when those that counted are paid, and the time now; `None`: nothing of the
+    /// account may pass any more.
+    fn charge(&self, due: &[AtomicU64; 2]) -> Option<([u64; 2], Time, Time)> {
         self.quotas.change(|state, now| {
-            let mut rest = due;
-            let mut paid_at = Time::ZERO;
-            for (direction, rest) in Direction::ALL.into_iter().zip(&mut rest) {
-                let counted = charge(state, now, self.account, &self.used, direction, *rest)?;
-                *rest -= counted;
+            let (mut rest, mut paid_at) = ([0; 2], Time::ZERO);
+            for direction in Direction::ALL {
+                let left = charge_due(state, now, (self.account, &self.used), due, direction)?;
+                rest[direction as usize] = left;
                 paid_at = paid_at.max(state.quota.paid_at(now, self.account, direction));
             }
             Some((rest, paid_at, now))
@@ -134,40 +132,29 @@ impl Payer {
     }
 }
 
-/// How many bytes counted; `None`: nothing of the account may pass any more.
-pub(super) fn charge(
-    state: &mut State,
-    now: Time,
-    account: Account,
-    used: &UsageCounters,
-    direction: Direction,
-    bytes: u64,
-) -> Option<u64> {
-    let counted = state.quota.charge(now, account, direction, Bytes::new(bytes))?.as_u64();
-    used.add(direction, counted);
-    Some(counted)
-}
-
-/// Charges what is due of an account in a direction. What does not count yet stays due, also where the account is cut: its
-/// next period pays for it.
+/// Charges an account for what is due in a direction. What does not count yet stays due, also where the account is cut: its
+/// next period pays for it. Returns how much stays; `None`: nothing of the account may pass any more.
 pub(super) fn charge_due(
     state: &mut State,
     now: Time,
-    account: Account,
-    used: &UsageCounters,
+    (account, used): (Account, &UsageCounters),
+    due: &[AtomicU64; 2],
     direction: Direction,
-) {
-    let due = &used.due[direction as usize];
-    // other connections may add to it meanwhile
+) -> Option<u64> {
+    let due = &due[direction as usize];
+    // connections may add to it meanwhile
     let bytes = due.swap(0, Relaxed);
-    let counted = charge(state, now, account, used, direction, bytes).unwrap_or(0);
+    let charged = state.quota.charge(now, account, direction, Bytes::new(bytes));
+    let counted = charged.map_or(0, Bytes::as_u64);
+    used.add(direction, counted);
     due.fetch_add(bytes - counted, Relaxed);
+    charged.map(|_| bytes - counted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Limits, Sharing};
+    use crate::settings::{Allowance, ExceededAction, Limits, Sharing};
     use ekiden_model::units::Rate;
 
     #[test]
@@ -184,5 +171,30 @@ mod tests {
         framing.add(Direction::Up, 64 * 1024);
         framing.settle();
         assert!(framing.waits().is_some_and(|why| why.contains("HTTP/2")));
+    }
+
+    #[test]
+    fn framing_that_moved_before_an_account_was_cut_counts_once_it_has_more() {
+        let limits = |bytes| {
+            let (bytes, period) = (Bytes::new(bytes), Span::from_secs(3_600));
+            let quota = Allowance { bytes, period, on_exceeded: ExceededAction::Cut };
+            Limits { quota: Some(quota), ..Limits::default() }
+        };
+        let quotas = Quotas::new(&Sharing::default());
+        quotas.set("home", limits(1_000));
+        let connection = quotas.admit_known("home", None).unwrap();
+        let framing = Framing::default();
+        framing.set_payer(Some(&*connection));
+        framing.add(Direction::Up, 5_000);
+        framing.add(Direction::Down, 300);
+        framing.settle();
+        let used = || quotas.usage().iter().map(|usage| usage.up + usage.down).sum::<u64>();
+        assert_eq!(used(), 1_000);
+        quotas.set("home", limits(10_000));
+        quotas.on_second();
+        assert_eq!(used(), 5_300);
+        drop(framing);
+        quotas.on_second();
+        assert_eq!(used(), 5_300, "each byte once");
     }
 }

@@ -53,7 +53,7 @@ impl Quotas {
             let Some((account, used)) = account else { return QuestionVerdict::Later };
             // what others left, or no question would ever pay for it
             for direction in Direction::ALL {
-                framing::charge_due(state, now, account, &used, direction);
+                framing::charge_due(state, now, (account, &used), &used.due, direction);
             }
             if state.quota.cut_until(account).is_some() {
                 return QuestionVerdict::Spent;
@@ -65,7 +65,7 @@ impl Quotas {
                 return QuestionVerdict::Later;
             }
             used.due[Direction::Up as usize].fetch_add(bytes as u64, Relaxed);
-            framing::charge_due(state, now, account, &used, Direction::Up);
+            framing::charge_due(state, now, (account, &used), &used.due, Direction::Up);
             QuestionVerdict::Counts
         })
     }
@@ -78,7 +78,7 @@ impl Quotas {
             let used = Arc::clone(&found.used);
             // with what is due, or a busy relay would let it grow
             used.due[Direction::Down as usize].fetch_add(bytes as u64, Relaxed);
-            framing::charge_due(state, now, account, &used, Direction::Down);
+            framing::charge_due(state, now, (account, &used), &used.due, Direction::Down);
         });
     }
 }

@@ -220,7 +220,7 @@ impl State {
             all.filter_map(|state| Some((state.account?, Arc::clone(&state.used)))).collect();
         for (account, used) in all {
             for direction in Direction::ALL {
-                framing::charge_due(self, now, account, &used, direction);
+                framing::charge_due(self, now, (account, &used), &used.due, direction);
             }
         }
     }
