@@ -23,7 +23,7 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
     let (pipes, blocks) = (u64::from(settings.budgets.pipes) * 2, blocks(&settings.cache));
     let waiting = u64::from(waiting(settings));
     let (high, wanted) = (settings.pressure.high, settings.budgets.connections);
-    let (connections, lowered) = fit(limit - waiting, pipes + blocks, high, wanted);
+    let (connections, lowered) = fit(limit.saturating_sub(waiting), pipes + blocks, high, wanted);
     if lowered {
         let text = format!(
             "limited to {connections} connections instead of {wanted}: the descriptor limit is {limit}, {waiting} of them \
