@@ -189,7 +189,7 @@ mod tests {
     use crate::observe::registry::ConnectionEntry;
     use crate::resources::admission::AcceptedClient;
     use crate::resources::origin::Origin;
-    use crate::resources::{AdmissionPermit, Deferred, Owner, Resources, State};
+    use crate::resources::{AdmissionPermit, Deferred, Owner, PoolKey, Resources, State};
     use crate::runtime::RuntimeConfig;
     use crate::runtime::shared::Shared;
     use crate::settings::Settings;
@@ -204,7 +204,9 @@ mod tests {
     use ekiden_model::units::Span;
     use std::io::{Read as _, Write as _};
     use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::SeqCst;
+    use std::task::{Context, Wake, Waker};
     use tokio::net::TcpStream;
 
     const LARGE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -395,5 +397,41 @@ mod tests {
         // nor does another one stay
         kept.extend([full, other].map(|to| keep(&resources, &config, to)));
         assert_eq!(kept_now(), 2);
+    }
+
+    /// Whether it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_is_late_does_not_wake_in_place_of_the_next_reader() {
+        let settings = Settings::default();
+        let resources = Resources::new(&settings, false).0;
+        let shared = Shared::new(&settings, Arc::clone(&resources), None);
+        let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
+        let mut server = keep(&resources, &config, "192.0.2.7:80");
+        let watched = {
+            let state = locked(&resources.state);
+            Arc::clone(&state.watchers.first_key_value().unwrap().1.watched)
+        };
+        let route = config.route(&Destination::parse("example.org:80", None).unwrap());
+        let origin = resources.take_idle(PoolKey::new(route, Arc::default(), None, None)).unwrap();
+        let reader = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&reader));
+        let asked = origin.stream().poll_read_ready(&mut Context::from_waker(&waker));
+        assert!(asked.is_pending());
+        // its poll was under way as the connection was taken, on another thread
+        let late = Waker::from(Arc::new(Woken::default()));
+        let _asked = watched.poll(&mut Context::from_waker(&late));
+        server.write_all(b"HTTP/1.1").unwrap();
+        // who waits by a list of its own is woken along with the one task
+        origin.stream().readable().await.unwrap();
+        assert!(reader.0.load(SeqCst), "it sleeps beside its answer");
     }
 }

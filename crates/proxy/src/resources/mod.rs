@@ -66,7 +66,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 
 /// Each leg is measured once in so many ticks.
 pub(crate) const TICKS_PER_LOOK: u64 = 10;
@@ -177,7 +176,7 @@ struct Deferred {
     beyond_share: Vec<AcceptedClient>,
     /// Closed by their drop.
     dropped: Vec<IdleOrigin>,
-    watchers: Vec<AbortHandle>,
+    watchers: Vec<pool::PoolWatcher>,
 }
 
 impl Resources {
@@ -401,7 +400,7 @@ impl State {
 
 impl Deferred {
     fn run(self, resources: &Arc<Resources>) {
-        self.watchers.iter().for_each(AbortHandle::abort);
+        self.watchers.iter().for_each(pool::PoolWatcher::stop);
         drop(self.dropped);
         self.ended.iter().for_each(|entry| entry.end());
         self.refused.into_iter().for_each(|client| resources.reject_late(client));

@@ -13,9 +13,11 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::idle::{Handle, Pool};
 use ekiden_model::resources::overload::Resource;
 use ekiden_model::units::Time;
+use std::future::poll_fn;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use tokio::task::AbortHandle;
 
 pub(crate) type IdleOrigin = Box<Origin>;
@@ -78,7 +80,37 @@ pub(super) enum IdleConnection {
 #[derive(Debug)]
 pub(super) struct PoolWatcher {
     handle: Handle,
+    pub(super) watched: Arc<WatchedStream>,
     task: AbortHandle,
+}
+
+impl PoolWatcher {
+    /// The connection is not pooled any more.
+    pub(super) fn stop(&self) {
+        self.watched.leave();
+        self.task.abort();
+    }
+}
+
+/// The stream of a pooled connection, until that is taken. A stream knows one task that waits for bytes: a watcher that
+/// asked again after the next reader would be woken in its place, and the reader would sleep beside its answer.
+#[derive(Debug)]
+pub(super) struct WatchedStream(Mutex<Option<End>>);
+
+impl WatchedStream {
+    /// As [`watch`]; also ready once it was left.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &*locked(&self.0) {
+            Some(stream) => poll_watch(stream, cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// It is not asked from now on: an abort alone does not wait for a poll that is under way.
+    fn leave(&self) {
+        let stream = locked(&self.0).take();
+        drop(stream);
+    }
 }
 
 impl IdleConnection {
@@ -157,23 +189,25 @@ impl Resources {
             let Some(gone) = state.take_out(number, deferred) else { break };
             deferred.dropped.push(gone);
         }
-        let (stream, leg) = (origin.stream().clone(), origin.managed.id);
+        let watched = Arc::new(WatchedStream(Mutex::new(Some(origin.stream().clone()))));
+        let leg = origin.managed.id;
         let number = state.number();
         state.keepers.on_kept(origin.keeper, number);
         let parked = IdleConnection::Origin { origin, number };
         let handle = state.register.insert(clock::now(), Pool::Server(key.clone()), parked);
         *state.pooled.entry(key).or_default() += 1;
-        let resources = Arc::downgrade(self);
+        let (resources, stream) = (Arc::downgrade(self), Arc::clone(&watched));
         let task = tokio::spawn(async move {
             // unrequested bytes make it useless, as its end does
-            let ended = watch(&stream);
+            let ended = poll_fn(|cx| stream.poll(cx));
             let _ = tokio::time::timeout(left.into(), ended).await;
-            drop(stream);
+            stream.leave();
             if let Some(resources) = resources.upgrade() {
                 resources.expire(number);
             }
         });
-        state.watchers.insert(number, PoolWatcher { handle, task: task.abort_handle() });
+        let task = task.abort_handle();
+        state.watchers.insert(number, PoolWatcher { handle, watched, task });
         state.rest(&[leg]);
         None
     }
@@ -219,10 +253,14 @@ impl TunnelActivity for Resources {
 
 /// Waits until bytes can be read, or the other side has ended. Reads nothing.
 pub(crate) async fn watch(stream: &End) {
+    poll_fn(|cx| poll_watch(stream, cx)).await;
+}
+
+fn poll_watch(stream: &End, cx: &mut Context<'_>) -> Poll<()> {
     loop {
         // an earlier read may have left it "readable"
-        if stream.readable().await.is_err() || !stream.would_block() {
-            return;
+        if ready!(stream.poll_read_ready(cx)).is_err() || !stream.would_block() {
+            return Poll::Ready(());
         }
     }
 }
@@ -322,8 +360,8 @@ impl State {
 
     pub(super) fn empty_pool(&mut self, deferred: &mut Deferred) {
         for (_, watcher) in std::mem::take(&mut self.watchers) {
-            deferred.watchers.push(watcher.task);
             let idle = self.register.remove(watcher.handle);
+            deferred.watchers.push(watcher);
             if let Some(IdleConnection::Origin { origin, .. }) = idle.map(|idle| idle.payload) {
                 deferred.dropped.push(origin);
             }
@@ -368,7 +406,7 @@ impl State {
         number: u64,
         deferred: &mut Deferred,
     ) {
-        deferred.watchers.extend(self.watchers.remove(&number).map(|watcher| watcher.task));
+        deferred.watchers.extend(self.watchers.remove(&number));
         self.keepers.on_gone(origin.keeper, number);
         if let Pool::Server(key) = key
             && let Some(n) = self.pooled.get_mut(key)

@@ -256,15 +256,22 @@ impl Session {
         bytes: &[u8],
         (entry, status): (&mut LogEntry, u16),
     ) -> bool {
-        let (by, why) = match self.pass(Direction::Down, bytes.len()).await {
-            Ok(()) => match self.answer(bytes).await {
-                Ok(()) => {
-                    entry.status = Some(status);
-                    return true;
-                }
-                Err(error) => (CutBy::Client, format!("the client's connection broke: {error}")),
-            },
-            Err(error) => (CutBy::Relay, error.to_string()),
+        let broke =
+            |error: io::Error| (CutBy::Client, format!("the client's connection broke: {error}"));
+        let answering = async {
+            let passed = self.pass(Direction::Down, bytes.len()).await;
+            passed.map_err(|over| (CutBy::Relay, over.to_string()))?;
+            self.answer(bytes).await.map_err(broke)
+        };
+        let answered = tokio::select! {
+            biased;
+            answered = answering => answered,
+            // its account may wait for long, and nobody wants the way any more
+            () = self.client.broken() => Err(broke(self.client.error())),
+        };
+        let Err((by, why)) = answered else {
+            entry.status = Some(status);
+            return true;
         };
         entry.cut_by = Some(by);
         self.trace_error("broken");

@@ -8,11 +8,16 @@ use crate::policy::accounts::Directory;
 use crate::policy::accounts::testing::{OneAccount, account};
 use crate::resources::{AcceptedClient, Resources};
 use crate::runtime::shared::Shared;
-use crate::settings::{AccessLog as AccessLogSetting, Account, Limits as AccountLimits, Settings};
+use crate::settings::{
+    AccessLog as AccessLogSetting, Account, Allowance, ExceededAction, Limits as AccountLimits,
+    Settings,
+};
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
-use ekiden_model::units::Span;
+use ekiden_model::units::{Bytes, Span};
+use socket2::SockRef;
 use std::task::{Context, Waker};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
@@ -180,6 +185,26 @@ async fn a_log_entry_begins_with_its_request() {
     assert_eq!(entry.target.as_deref(), Some("example.org:80"));
     session.registration.moved(clock::now(), 1, 2, 0);
     assert_eq!(entry.bytes(&session.registration), (1, 2));
+}
+
+#[tokio::test]
+async fn an_open_way_does_not_wait_for_the_account_of_a_client_that_reset() {
+    let (bytes, period) = (Bytes::new(1_000), Span::from_secs(3_600));
+    let mut settings = one_connection();
+    let quota = Allowance { bytes, period, on_exceeded: ExceededAction::Cut };
+    settings.sharing.list[0].limits.quota = Some(quota);
+    let Fixture { session, client, .. } = fixture("192.0.2.1", None, settings).await;
+    session.join_account().unwrap();
+    // nothing passes until more is granted
+    assert!(session.config.shared.quotas.set_until("village", 0, period, true));
+    SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    let to = Destination::parse("example.org:443", None).unwrap();
+    let mut entry = session.begin(Protocol::Connect, &to, Some("CONNECT".into()), to.to_string());
+    let opened = session.answer_opened(b"HTTP/1.1 200 OK\r\n\r\n", (&mut entry, 200));
+    // nothing here takes so long; it keeps a failing test from hanging
+    let opened = tokio::time::timeout(Duration::from_secs(60), opened).await;
+    assert_eq!((opened.ok(), entry.cut_by), (Some(false), Some(CutBy::Client)));
 }
 
 #[tokio::test]

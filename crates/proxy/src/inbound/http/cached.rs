@@ -88,7 +88,14 @@ pub(super) async fn send(
     let parts = std::iter::once((&first_bytes[..], first.len()))
         .chain(rest.chunks(most).map(|part| (part, part.len())));
     for (bytes, payload) in parts {
-        session.pass(Direction::Down, bytes.len()).await.map_err(Broken::by_relay)?;
+        tokio::select! {
+            biased;
+            passed = session.pass(Direction::Down, bytes.len()) => passed.map_err(Broken::by_relay)?,
+            // the account may wait for long, and the body is in memory
+            () = session.client.broken() => {
+                return Err(Broken::by_client(session.client.error()));
+            }
+        }
         within(patience, write_all(&session.client, bytes)).await.map_err(Broken::by_client)?;
         session.registration.moved(clock::now(), 0, payload as u64, 0);
         hit.on_sent(payload);

@@ -1,8 +1,11 @@
 //! What is stored: whole bodies, within limits, counted, hidden from clients that rules deny, kept on disk.
 
 use super::{answer, ask, get, got, relay, relay_of, relay_with, through};
+use crate::accounts_limits;
+use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, field, request};
-use ekiden_model::units::Bytes;
+use ekiden_model::units::{Bytes, Span};
+use ekiden_proxy::settings::ExceededAction;
 
 #[test]
 fn the_status_counts_cache_events() {
@@ -31,6 +34,31 @@ fn the_status_counts_cache_events() {
     let newer = answer("200 OK", "Cache-Control: no-store\r\n", "new");
     through(&relay, &origin, "GET", "/a", "Cache-Control: no-cache\r\n", &newer);
     assert_eq!(counts(), (3, 3, 4, 2, 2));
+}
+
+#[test]
+fn a_stored_body_does_not_wait_for_the_account_of_a_client_that_reset() {
+    let limits = accounts_limits::quota(1 << 30, ExceededAction::Cut);
+    let relay = accounts_limits::relay_with(limits, |settings| {
+        settings.cache.memory = Some(Bytes::mib(16));
+    });
+    wait_until(|| relay.status().cache.unwrap().open, || "the cache does not open".to_owned());
+    let origin = Origin::new();
+    let kept = answer("200 OK", "Cache-Control: max-age=60\r\n", "body");
+    through(&relay, &origin, "GET", "/a", "", &kept);
+    relay.settles();
+    // enough for the head of another request, and nothing for its answer until more is granted
+    let asked = request("GET", &origin, "/a", "");
+    let (down, up) = accounts_limits::of(&relay);
+    let accounts = relay.server.as_ref().unwrap().handle().accounts();
+    let until = down + up + asked.len() as u64;
+    assert!(accounts.set_until("home", until, Span::from_secs(3_600), true));
+    let mut client = relay.client();
+    client.send(&asked);
+    let waits = || relay.status().connections.iter().any(|one| one.waits.is_some());
+    wait_until(waits, || format!("it does not wait: {:?}", relay.status().connections));
+    client.reset();
+    relay.settles();
 }
 
 #[test]
