@@ -101,7 +101,9 @@ def attacked(relay):
         first = requests(server, EACH, window, fields)
         with Silent(relay.address, addresses("127.13.0", 200), STREAMS // EACH, first, "h2", reads=False) as held:
             look(name, held)
-    for name, request in served(large):
+    # each is refused, and its client takes long to read why
+    refused = ("heads_refused", head.decode() + "\0")
+    for name, request in [refused, *served(large)]:
         with Silent(relay.address, addresses("127.14.0", 200), SERVED, request.encode(), reads=False) as held:
             look(name, held)
     time.sleep(5)

@@ -4,10 +4,10 @@
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::Protocol;
-use crate::resources::HeldMemory;
 use crate::resources::arrival::{Diverted, reset};
 use crate::session::{OpenTunnel, Session};
 use crate::settings::GoTo;
+use crate::transfer::budget::EarlyBytes;
 use crate::transfer::buffered::{BufferedStream, FIRST_READ};
 use crate::wire::first_bytes::{FirstBytesReader, FirstWords, MOST};
 use ekiden_linux::host::clock;
@@ -26,8 +26,8 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
         session.registration.begin(Protocol::Gateway, to.to_string());
         return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
     }
-    // counted until the tunnel has them, however long connecting takes
-    let (early, _held, claimed) = first_bytes(session, to.port).await?;
+    // counted until they are sent, however long connecting takes
+    let (early, claimed) = first_bytes(session, to.port).await?;
     if let Err(failure) = session.begin_service() {
         session.registration.begin(Protocol::Gateway, to.to_string());
         return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
@@ -91,10 +91,7 @@ pub(super) fn refuse(
 
 /// Waits for the client's first bytes, which are relayed later, and the name in them. With them comes the memory that
 /// they take. `None`: the relay is stopping, or the client has reset the connection.
-async fn first_bytes(
-    session: &Session,
-    port: u16,
-) -> Option<(Vec<u8>, Option<HeldMemory>, Option<Destination>)> {
+async fn first_bytes(session: &Session, port: u16) -> Option<(EarlyBytes, Option<Destination>)> {
     let config =
         Config { silence: session.config.settings.gateway.first_bytes, rest: REST, most: MOST };
     let mut wait = FirstBytes::new(config, clock::now());
@@ -141,5 +138,9 @@ async fn first_bytes(
         // less than before, which is always there
         held.resize(early.capacity()).await;
     }
-    Some((early, held, name.map(|name| Destination { host: Host::Name(name), port })))
+    let early = match held {
+        Some(held) => EarlyBytes::new(early, held),
+        None => early.into(),
+    };
+    Some((early, name.map(|name| Destination { host: Host::Name(name), port })))
 }

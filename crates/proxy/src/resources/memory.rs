@@ -4,6 +4,7 @@
 use super::place::{AdmissionPermit, Place};
 use super::{Deferred, Resources, State};
 use crate::observe::waiting::WaitCount;
+use crate::transfer::budget::CountedMemory;
 use crate::transfer::tls_session::SESSION;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -146,6 +147,8 @@ impl HeldMemory {
         }
     }
 }
+
+impl CountedMemory for HeldMemory {}
 
 impl Drop for HeldMemory {
     fn drop(&mut self) {

@@ -14,7 +14,7 @@ use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
 use crate::resources::{ManagedLeg, Resources};
-use crate::transfer::budget::TransferShare;
+use crate::transfer::budget::{EarlyBytes, TransferShare};
 use crate::transfer::buffered::{close_gently, write_all};
 use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::outcome::Outcomes;
@@ -214,7 +214,7 @@ impl Session {
     pub(crate) fn tunnel_over(
         &self,
         opened: OpenedRoute,
-        early_up: Vec<u8>,
+        early_up: impl Into<EarlyBytes>,
         mut entry: LogEntry,
     ) -> OpenTunnel {
         let OpenedRoute { connection, managed, route, .. } = opened;
@@ -222,8 +222,8 @@ impl Session {
         OpenTunnel {
             upstream: connection.stream,
             managed,
-            early_up,
-            early_down: connection.early,
+            early_up: early_up.into(),
+            early_down: connection.early.into(),
             limits: limits(&route.client_leg.leg, &connection.leg.leg),
             entry,
             answer: connection.answer,

@@ -18,6 +18,7 @@ use crate::policy::quota::{AccountConnection, Framing, NotAdmitted};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
+use crate::transfer::budget::EarlyBytes;
 use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
 use crate::transfer::relay::{RelayEnd, Side, relay};
@@ -83,8 +84,8 @@ pub(crate) enum AccountSlot {
 pub(crate) struct OpenTunnel {
     pub(crate) upstream: End,
     pub(crate) managed: ManagedLeg,
-    pub(crate) early_up: Vec<u8>,
-    pub(crate) early_down: Vec<u8>,
+    pub(crate) early_up: EarlyBytes,
+    pub(crate) early_down: EarlyBytes,
     pub(crate) limits: Limits,
     pub(crate) entry: LogEntry,
     /// Why it broke, where a peer knows.

@@ -5,6 +5,7 @@ use crate::settings::{Budgets, CopyMode};
 use ekiden_linux::sockets::splice::PipePool;
 use ekiden_model::control::copy_mode::CopySelector;
 use ekiden_model::resources::budget::Budget;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,6 +105,29 @@ impl TransferShare {
         }
         self.own.fetch_add(bytes, Ordering::Relaxed);
         Some(ReservedMemory { budget: Arc::clone(&self.all), own: Arc::clone(&self.own), bytes })
+    }
+}
+
+/// Memory that another budget counts; the drop returns it.
+pub(crate) trait CountedMemory: Debug + Send + Sync {}
+
+/// Bytes that came before their direction was open, and what counts them where this budget has nothing left.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyBytes {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) counted: Option<Box<dyn CountedMemory>>,
+}
+
+impl EarlyBytes {
+    pub(crate) fn new(bytes: Vec<u8>, counted: impl CountedMemory + 'static) -> Self {
+        let counted = (!bytes.is_empty()).then(|| Box::new(counted) as Box<dyn CountedMemory>);
+        Self { bytes, counted }
+    }
+}
+
+impl From<Vec<u8>> for EarlyBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, counted: None }
     }
 }
 

@@ -92,6 +92,13 @@ impl BufferedStream {
         rest
     }
 
+    /// Frees all bytes; how many there were.
+    pub(crate) fn discard(&mut self) -> usize {
+        let bytes = self.bytes().len();
+        (self.buffer, self.used) = (Vec::new(), 0);
+        bytes
+    }
+
     /// Takes the first `n` bytes, or all when there are fewer.
     pub(crate) fn take_first(&mut self, n: u64) -> Vec<u8> {
         if n >= self.bytes().len() as u64 {

@@ -10,7 +10,7 @@
 
 use crate::observe::registry::{ConnectionState, Registration};
 use crate::policy::quota::{AccountConnection, Meter};
-use crate::transfer::budget::TransferShare;
+use crate::transfer::budget::{EarlyBytes, TransferShare};
 use crate::transfer::end::End;
 use crate::transfer::pump::{MovedBytes, Pump, PumpError};
 use ekiden_linux::host::clock;
@@ -60,14 +60,14 @@ pub(crate) enum RelayEnd {
 pub(crate) async fn relay(
     client: End,
     (upstream, tunnel): (End, bool),
-    [early_up, early_down]: [Vec<u8>; 2],
+    [early_up, early_down]: [EarlyBytes; 2],
     limits: Limits,
     registration: &Registration,
     member: Option<&Arc<AccountConnection>>,
     budget: &TransferShare,
 ) -> RelayEnd {
     registration.set_state(ConnectionState::Relaying);
-    let pump = |from: &End, to: &End, early, direction| {
+    let pump = |from: &End, to: &End, early: EarlyBytes, direction| {
         let meter = Meter::new(member, direction);
         Pump::new(from.clone(), to.clone(), early, None, meter, budget.clone())
     };
@@ -289,9 +289,9 @@ mod tests {
     use crate::observe::registry::{AccountUse as _, Nobody, Registry};
     use crate::policy::quota::Quotas;
     use crate::settings::{Budgets, CopyMode, Sharing};
-    use crate::transfer::budget::TransferBudget;
+    use crate::transfer::budget::{CountedMemory, TransferBudget};
     use crate::transfer::pipe::{MOST, Pipe};
-    use ekiden_model::units::Rate;
+    use ekiden_model::units::{Bytes, Rate};
     use std::pin::pin;
     use std::task::Waker;
 
@@ -326,12 +326,41 @@ mod tests {
             }
         });
         let (registration, budget) = (registration(), budget());
-        let early = [Vec::new(), Vec::new()];
+        let early = [EarlyBytes::default(), EarlyBytes::default()];
         let upstream = (upstream, false);
         let ended = relay(client, upstream, early, LIMITS, &registration, None, &budget);
         let ended = tokio::time::timeout(10 * DRAIN_AT_MOST, ended).await;
         assert!(matches!(ended, Ok(RelayEnd::Reset(Side::Upstream, _))), "{ended:?}");
         receiver.broken().await;
+    }
+
+    /// Early bytes that another budget counts while somebody else has this.
+    #[derive(Debug)]
+    struct Elsewhere(#[expect(dead_code)] Arc<()>);
+
+    impl CountedMemory for Elsewhere {}
+
+    #[tokio::test]
+    async fn early_bytes_count_until_they_are_sent() {
+        let ((client, _sender), (upstream, server)) = (pipe(), pipe());
+        let budgets = Budgets { memory: Bytes::new(MOST as u64), ..Budgets::default() };
+        let spent = TransferBudget::new(&budgets, CopyMode::Auto).unshared();
+        let registration = registration();
+        let counted = Arc::new(());
+        let early = EarlyBytes::new(vec![7; 2 * MOST], Elsewhere(Arc::clone(&counted)));
+        let (early, upstream) = ([early, EarlyBytes::default()], (upstream, false));
+        let relaying = relay(client, upstream, early, LIMITS, &registration, None, &spent);
+        let mut relaying = pin!(relaying);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(relaying.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(Arc::strong_count(&counted), 2);
+        let mut bytes = vec![0; 2 * MOST];
+        let mut came = 0;
+        while came < bytes.len() {
+            came += server.try_read(&mut bytes[came..]).unwrap();
+            assert!(relaying.as_mut().poll(&mut cx).is_pending());
+        }
+        assert_eq!((Arc::strong_count(&counted), bytes == vec![7; 2 * MOST]), (1, true));
     }
 
     #[tokio::test(start_paused = true)]
@@ -345,7 +374,7 @@ mod tests {
         sender.try_write(&[7; MOST]).unwrap();
         server.try_write(&[7; MOST]).unwrap();
         let (registration, budget) = (registration(), budget());
-        let early = [Vec::new(), Vec::new()];
+        let early = [EarlyBytes::default(), EarlyBytes::default()];
         let upstream = (upstream, false);
         let relaying =
             relay(client, upstream, early, LIMITS, &registration, Some(&member), &budget);

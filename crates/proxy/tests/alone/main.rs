@@ -1,4 +1,4 @@
-//! Tests that count this process's descriptors or change their limit. They run one after the other, and in a
+//! Tests that count this process's descriptors or memory, or change their limit. They run one after the other, and in a
 //! process of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on panics
 
@@ -8,6 +8,7 @@ mod common;
 mod close_order;
 mod close_order_http;
 mod descriptors;
+mod heads;
 mod malformed;
 mod soak;
 

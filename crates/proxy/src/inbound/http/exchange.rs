@@ -4,6 +4,7 @@
 use super::interim::InterimHeads;
 use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, NO_MEMORY, head_limits, wants_upgrade};
+use super::read_head::read_counted;
 use super::response::{final_response, send_counted, to_client};
 use super::rewrite::{request_head, response_head};
 use super::transfer::{UploadError, upload};
@@ -15,6 +16,7 @@ use crate::outbound::dial::wait_until;
 use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
 use crate::session::{LogEntry, OpenTunnel, Session};
+use crate::transfer::budget::EarlyBytes;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::Body;
@@ -76,12 +78,12 @@ pub(super) async fn exchange(
                 }
                 return Ok(ExchangeResult::Done { keep_client });
             }
-            Ok(ExchangeOutcome::Upgraded) => {
+            Ok(ExchangeOutcome::Upgraded(held)) => {
                 let limits = limits(&origin.route.client_leg.leg, &origin.leg.leg);
                 let Origin { mut incoming, managed, answer, .. } = *origin;
                 return Ok(ExchangeResult::Upgraded(Box::new(OpenTunnel {
-                    early_up: client.take(),
-                    early_down: incoming.take(),
+                    early_up: client.take().into(),
+                    early_down: EarlyBytes::new(incoming.take(), held),
                     upstream: incoming.stream,
                     managed,
                     limits,
@@ -257,7 +259,18 @@ async fn download(
         return Err(no_memory());
     };
     loop {
-        let read = search.response(origin.incoming.bytes(), limits);
+        let read = match search.whole_response(origin.incoming.bytes(), limits) {
+            Ok(Some(whole)) => {
+                // twice: it is written anew, and perhaps stored
+                let parsed = 2 * whole.memory + heads.memory();
+                if !held.resize(origin.incoming.capacity() + parsed).await {
+                    return Err(no_memory());
+                }
+                whole.response(origin.incoming.bytes(), limits).map(Some)
+            }
+            Ok(None) => Ok(None),
+            Err(bad) => Err(bad),
+        };
         // those that came together are sent together
         if heads.is_full() || !matches!(&read, Ok(Some((response, _))) if response.is_interim()) {
             let (bytes, counted) = heads.take();
@@ -266,8 +279,7 @@ async fn download(
         let (response, used) = match read {
             Ok(Some(read)) => read,
             Ok(None) => {
-                more(origin, plan, progress, interim).await?;
-                if !held.resize(origin.incoming.capacity()).await {
+                if !more(origin, plan, progress, interim, &mut held).await? {
                     return Err(no_memory());
                 }
                 continue;
@@ -323,7 +335,10 @@ async fn download(
             let head =
                 response_head(session, &response, Body::None, Version::Http11, Some("upgrade"))?;
             to_client(session, &head, used).await?;
-            return Ok(ExchangeOutcome::Upgraded);
+            drop((head, response));
+            // less than before, which never fails
+            held.resize(origin.incoming.capacity()).await;
+            return Ok(ExchangeOutcome::Upgraded(held));
         }
         // its challenge is for this relay; the client could not answer it
         if let Some(hop) = asked.filter(|_| response.status == 407) {
@@ -333,26 +348,25 @@ async fn download(
             hop.on_failure(&failure);
             return Err(ExchangeError::Failed(failure));
         }
-        // twice until it is sent: it may differ from the one that is stored
-        let head = 2 * response.memory() + used;
-        if !held.resize(origin.incoming.capacity().max(head)).await {
-            return Err(no_memory());
-        }
+        // twice until it is sent: it may differ from the one that is stored. Less than before, which never fails
+        held.resize(origin.incoming.capacity() + 2 * response.memory()).await;
         return final_response(session, origin, plan, progress, (&response, used, held)).await;
     }
 }
 
-/// `begun`: an interim answer came.
+/// Reads more of an answer's head; `false` where there is no memory for it. `begun`: an interim answer came.
 async fn more(
     origin: &mut Origin,
     plan: &ForwardPlan,
     progress: &Progress,
     begun: bool,
-) -> Result<(), ExchangeError> {
+    held: &mut HeldMemory,
+) -> Result<bool, ExchangeError> {
     let silent = origin.incoming.bytes().is_empty() && !begun;
-    let error = match origin.incoming.fill(usize::MAX).await {
-        Ok(n) if n > 0 => return Ok(()),
-        Ok(_) => io::Error::from(io::ErrorKind::UnexpectedEof),
+    let error = match read_counted(&mut origin.incoming, (held, 0), usize::MAX, true).await {
+        Ok(None) => return Ok(false),
+        Ok(Some(1..)) => return Ok(true),
+        Ok(Some(0)) => io::Error::from(io::ErrorKind::UnexpectedEof),
         Err(error) => error,
     };
     if silent && origin.reused {

@@ -6,7 +6,8 @@ use super::exchange::{ExchangeResult, exchange};
 use super::outcome::Broken;
 use super::own::OwnRequest;
 use super::page::{password, speed};
-use super::plan::{ForwardPlan, NO_MEMORY, STATE, checks, client_keeps_alive, head_limits};
+use super::plan::{ForwardPlan, NO_MEMORY, STATE, checks, client_keeps_alive};
+use super::read_head::{copies, read_head};
 use super::rewrite::{max_forwards, via};
 use super::{connect_udp, pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
@@ -20,11 +21,12 @@ use crate::policy::accounts::read_basic;
 use crate::policy::quota::NotAdmitted;
 use crate::resources::{HeldMemory, watch};
 use crate::session::{LogEntry, OpenTunnel, Session, within};
+use crate::transfer::budget::EarlyBytes;
 use crate::transfer::buffered::{BufferedStream, FIRST_READ};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
-use crate::wire::http::head::{HeadSearch, Request};
+use crate::wire::http::head::Request;
 use crate::wire::http::reply;
 use crate::wire::http::target::{self, Target};
 use ekiden_model::resources::quota::Direction;
@@ -93,9 +95,9 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
     }
 }
 
-async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory) -> NextStep {
+async fn one(session: &Session, incoming: &mut BufferedStream, mut held: HeldMemory) -> NextStep {
     session.registration.set_protocol(Protocol::Http);
-    let read = match read_head(session, incoming, held).await {
+    let read = match read_head(session, incoming, &mut held).await {
         Ok(read) => read.map_err(Failure::from),
         Err(_) if incoming.bytes().is_empty() => return NextStep::Close,
         Err(error) => match error.kind() {
@@ -111,16 +113,17 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
             _ => return NextStep::Close,
         },
     };
-    // the head's memory counts until its request is served
-    let (mut request, head_bytes, mut held) = match read {
+    let (mut request, head_bytes) = match read {
         Ok(read) => read,
-        Err(failure) => return refuse_early(session, &failure, None).await,
+        Err(failure) => {
+            // the client may take its time to read why, and what it sent is of no use
+            session.count_moved(Direction::Up, incoming.discard());
+            held.resize(STATE).await;
+            return refuse_early(session, &failure, None).await;
+        }
     };
-    // the cache has a copy of the fields
-    let copies = 1 + usize::from(session.config.shared.cache.is_some());
-    if !held.resize(STATE + copies * request.memory() + incoming.capacity()).await {
-        return refuse_early(session, &NO_MEMORY.into(), Some(&request)).await;
-    }
+    // the head's memory counts until its request is served; no more than while it was read, which never fails
+    held.resize(STATE + copies(session) * request.memory() + incoming.capacity()).await;
     let udp = connect_udp::is_meant(session, &request);
     let own = match OwnRequest::of(session, &request) {
         Some(own) if !udp => {
@@ -156,7 +159,7 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
             Err(failure) => refuse(session, &mut entry, &failure, Some(&request)).await,
         };
     }
-    match target::of_request(&request) {
+    let next = match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
             // what is needed of it was copied
@@ -166,6 +169,16 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
             forward(session, incoming, plan).await
         }
         Err(bad) => refuse_early(session, &bad.into(), Some(&request)).await,
+    };
+    match next {
+        NextStep::Tunnel(mut tunnel) => {
+            let early = std::mem::take(&mut tunnel.early_up.bytes);
+            // less than before, which never fails
+            held.resize(early.capacity()).await;
+            tunnel.early_up = EarlyBytes::new(early, held);
+            NextStep::Tunnel(tunnel)
+        }
+        next => next,
     }
 }
 
@@ -194,12 +207,13 @@ pub(crate) async fn serve_spent(
     mut incoming: BufferedStream,
     not: &NotAdmitted,
 ) {
-    let read = match session.permit.hold(STATE).await {
+    // what the head holds counts to the end
+    let mut held = session.permit.hold(STATE).await;
+    let read = match &mut held {
         Some(held) => read_head(session, &mut incoming, held).await.ok().and_then(Result::ok),
         None => None,
     };
-    // what the head holds counts to the end
-    let (request, _held) = read.map(|(request, _, held)| (request, held)).unzip();
+    let request = read.map(|(request, _)| request);
     if let Some(request) = &request
         && let Some(own) = OwnRequest::of(session, request)
         && let Some(answer) = read_own(session, request, &own).await
@@ -245,44 +259,6 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     };
     session.set_account(account);
     Ok(session.join_account()?)
-}
-
-/// Reads a request's head; returns its size in bytes and the memory that counts for it, too. More is read once
-/// its memory counts.
-async fn read_head(
-    session: &Session,
-    incoming: &mut BufferedStream,
-    mut held: HeldMemory,
-) -> io::Result<Result<(Request, usize, HeldMemory), BadMessage>> {
-    let settings = &session.config.settings;
-    let limits = head_limits(session);
-    let reading = async {
-        let mut search = HeadSearch::default();
-        loop {
-            match search.request(incoming.bytes(), limits) {
-                Ok(Some((request, used))) => {
-                    incoming.consume(used);
-                    return Ok(Ok((request, used, held)));
-                }
-                Err(bad) => return Ok(Err(bad)),
-                Ok(None) => {}
-            }
-            let length = incoming.bytes().len();
-            let most = limits.bytes.saturating_sub(length).min(length.max(FIRST_READ));
-            incoming.stream.readable().await?;
-            // the buffer at least doubles where it grows
-            let grown = (length + most).max(2 * incoming.capacity());
-            if !held.resize(STATE + grown).await {
-                return Ok(Err(NO_MEMORY));
-            }
-            if incoming.fill(most).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            // less than before, which never fails
-            held.resize(STATE + incoming.capacity()).await;
-        }
-    };
-    within(settings.timeouts.request_head, reading).await
 }
 
 async fn refuse(

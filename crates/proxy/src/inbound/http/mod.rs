@@ -14,6 +14,7 @@ mod own;
 mod pac;
 mod page;
 pub(crate) mod plan;
+mod read_head;
 mod response;
 mod rewrite;
 mod transfer;

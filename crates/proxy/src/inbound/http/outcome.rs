@@ -2,6 +2,7 @@
 
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::CutBy;
+use crate::resources::HeldMemory;
 use crate::wire::http::BadMessage;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -45,8 +46,12 @@ impl From<Broken> for ExchangeError {
 }
 
 pub(super) enum ExchangeOutcome {
-    Response { keep_client: bool, keep_origin: bool },
-    Upgraded,
+    Response {
+        keep_client: bool,
+        keep_origin: bool,
+    },
+    /// With what counts the bytes that came behind the answer.
+    Upgraded(HeldMemory),
 }
 
 #[derive(Default)]

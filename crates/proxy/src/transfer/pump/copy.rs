@@ -40,6 +40,7 @@ impl Pump {
                     bytes: bytes[wrote..].to_vec(),
                     at: 0,
                     _memory: Some(memory),
+                    _counted: None,
                 };
             }
             Ok(read)
@@ -55,7 +56,7 @@ impl Pump {
             moved.bytes += wrote as u64;
             if wrote < read {
                 let bytes = scratch[wrote..read].to_vec();
-                self.held = HeldBytes::Bytes { bytes, at: 0, _memory: None };
+                self.held = HeldBytes::Bytes { bytes, at: 0, _memory: None, _counted: None };
             }
             Ok(read)
         })

@@ -6,7 +6,7 @@
 mod copy;
 
 use crate::policy::quota::Meter;
-use crate::transfer::budget::{ReservedMemory, TransferShare};
+use crate::transfer::budget::{CountedMemory, EarlyBytes, ReservedMemory, TransferShare};
 use crate::transfer::end::End;
 use crate::transfer::scratch::SCRATCH;
 use crate::transfer::transient::is_transient;
@@ -43,6 +43,8 @@ enum HeldBytes {
         bytes: Vec<u8>,
         at: usize,
         _memory: Option<ReservedMemory>,
+        /// What counts them in its place.
+        _counted: Option<Box<dyn CountedMemory>>,
     },
     /// Bytes of a flow, as they came.
     Pieces {
@@ -75,16 +77,20 @@ impl Pump {
     pub(crate) fn new(
         from: End,
         to: End,
-        early: Vec<u8>,
+        early: impl Into<EarlyBytes>,
         left: Option<u64>,
         meter: Meter,
         budget: TransferShare,
     ) -> Self {
-        let unmetered = if meter.is_on() { early.len() } else { 0 };
-        let held = match early.is_empty() {
-            true => HeldBytes::Nothing,
+        let EarlyBytes { bytes, counted } = early.into();
+        let unmetered = if meter.is_on() { bytes.len() } else { 0 };
+        let held = if bytes.is_empty() {
+            HeldBytes::Nothing
+        } else {
             // they are in memory already, so they are kept even if the budget is spent
-            false => HeldBytes::Bytes { _memory: budget.reserve(early.len()), bytes: early, at: 0 },
+            let memory = budget.reserve(bytes.len());
+            let counted = counted.filter(|_| memory.is_none());
+            HeldBytes::Bytes { bytes, at: 0, _memory: memory, _counted: counted }
         };
         let copy_selector = budget.all().copy_selector();
         let ended = left == Some(0);

@@ -102,6 +102,30 @@ pub struct HeadSearch {
     at: usize,
     /// Where the line at `at` begins.
     line: usize,
+    /// How many lines are before that.
+    lines: usize,
+}
+
+/// Where a head is that has come whole, and what it will take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeHead {
+    /// An empty line before it.
+    skip: usize,
+    end: usize,
+    /// Bytes of memory that it takes at most, once it is read.
+    pub memory: usize,
+}
+
+impl WholeHead {
+    /// The request, and its length in `bytes`, which are those it was found in.
+    pub fn request(self, bytes: &[u8], limits: Limits) -> Result<(Request, usize), BadMessage> {
+        Ok((parse_request(&bytes[self.skip..self.end], limits)?, self.end))
+    }
+
+    /// The response, and its length in `bytes`, which are those it was found in.
+    pub fn response(self, bytes: &[u8], limits: Limits) -> Result<(Response, usize), BadMessage> {
+        Ok((parse_response(&bytes[self.skip..self.end], limits)?, self.end))
+    }
 }
 
 impl HeadSearch {
@@ -111,14 +135,22 @@ impl HeadSearch {
         bytes: &[u8],
         limits: Limits,
     ) -> Result<Option<(Request, usize)>, BadMessage> {
+        self.whole_request(bytes, limits)?.map(|whole| whole.request(bytes, limits)).transpose()
+    }
+
+    /// The same before it is read, so that its memory can count first.
+    pub fn whole_request(
+        &mut self,
+        bytes: &[u8],
+        limits: Limits,
+    ) -> Result<Option<WholeHead>, BadMessage> {
         // the first half of an empty line
         if bytes == b"\r" {
             return Ok(None);
         }
         let skip = leading_empty_line(bytes);
         check_start(&bytes[skip..])?;
-        let Some(end) = self.end(&bytes[skip..], limits)? else { return Ok(None) };
-        Ok(Some((parse_request(&bytes[skip..skip + end], limits)?, skip + end)))
+        Ok(self.end(&bytes[skip..], limits)?.map(|end| self.whole(skip, end, limits)))
     }
 
     /// Like [`read_response`], of a buffer that only grew since the last call.
@@ -127,12 +159,26 @@ impl HeadSearch {
         bytes: &[u8],
         limits: Limits,
     ) -> Result<Option<(Response, usize)>, BadMessage> {
+        self.whole_response(bytes, limits)?.map(|whole| whole.response(bytes, limits)).transpose()
+    }
+
+    /// The same before it is read, so that its memory can count first.
+    pub fn whole_response(
+        &mut self,
+        bytes: &[u8],
+        limits: Limits,
+    ) -> Result<Option<WholeHead>, BadMessage> {
         // what cannot become a response is not waited for
         if bytes.iter().zip(b"HTTP/").any(|(byte, wanted)| byte != wanted) {
             return Err(BadMessage::bad("the status line does not begin with HTTP/"));
         }
-        let Some(end) = self.end(bytes, limits)? else { return Ok(None) };
-        Ok(Some((parse_response(&bytes[..end], limits)?, end)))
+        Ok(self.end(bytes, limits)?.map(|end| self.whole(0, end, limits)))
+    }
+
+    /// A head with more fields than the limit will not be read.
+    fn whole(&self, skip: usize, end: usize, limits: Limits) -> WholeHead {
+        let memory = end + self.lines.min(limits.fields) * FIELD;
+        WholeHead { skip, end: skip + end, memory }
     }
 
     /// The length of the head with its empty line; `None` while more bytes are needed. Errors: too
@@ -160,6 +206,7 @@ impl HeadSearch {
                 return if end > limits.bytes { Err(TOO_LARGE) } else { Ok(Some(end)) };
             }
             (self.at, self.line) = (end, end);
+            self.lines += 1;
             self.check_folding(bytes)?;
         }
         self.at = bytes.len();

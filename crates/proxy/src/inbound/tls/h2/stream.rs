@@ -267,10 +267,9 @@ impl H2Stream {
         };
         let empty = matches!(body, Body::None | Body::Length(0));
         let (memory, beyond) = (response.memory(), incoming.capacity().saturating_sub(FRAME));
-        // the library copies the fields, and keeps them until the client's connection takes them
-        if !counted.resize(2 * memory + beyond).await {
-            return Err(StreamBroken);
-        }
+        // the library copies the fields, and keeps them until the client's connection takes them; no more than counts
+        // already, which never fails
+        counted.resize(2 * memory + beyond).await;
         let unsent = counted.split(memory);
         let head = response_head(&response, tunnel, unsent).ok_or(StreamBroken)?;
         let mut to = respond.send_response(head, empty)?;
@@ -292,8 +291,14 @@ impl H2Stream {
     ) -> Result<Response, StreamBroken> {
         let mut search = HeadSearch::default();
         loop {
-            match search.response(incoming.bytes(), self.limits) {
-                Ok(Some((response, used))) => {
+            match search.whole_response(incoming.bytes(), self.limits) {
+                Ok(Some(whole)) => {
+                    let beyond = incoming.capacity().saturating_sub(FRAME);
+                    if !counted.resize(2 * whole.memory + beyond).await {
+                        return Err(StreamBroken);
+                    }
+                    let read = whole.response(incoming.bytes(), self.limits);
+                    let (response, used) = read.map_err(|_| StreamBroken)?;
                     incoming.consume(used);
                     search = HeadSearch::default();
                     match response.status {

@@ -119,6 +119,27 @@ proptest! {
     }
 
     #[test]
+    fn the_memory_of_a_head_is_bounded_before_it_is_read(
+        values in proptest::collection::vec("[ -~]{0,30}", 0..12),
+        empty_line in any::<bool>(),
+    ) {
+        let fields: String = values.iter().map(|value| format!("X: {value}\r\n")).collect();
+        let before = if empty_line { "\r\n" } else { "" };
+        let text = format!("{before}GET http://a/ HTTP/1.1\r\n{fields}\r\n");
+        let whole = HeadSearch::default().whole_request(text.as_bytes(), LIMITS).unwrap().unwrap();
+        if let Ok((request, used)) = whole.request(text.as_bytes(), LIMITS) {
+            prop_assert!(request.memory() <= whole.memory && used == text.len());
+        }
+        // a limit of fields is one of memory
+        prop_assert!(whole.memory <= LIMITS.bytes + LIMITS.fields * FIELD);
+        let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+        let whole = HeadSearch::default().whole_response(text.as_bytes(), LIMITS).unwrap().unwrap();
+        if let Ok((response, used)) = whole.response(text.as_bytes(), LIMITS) {
+            prop_assert!(response.memory() <= whole.memory && used == text.len());
+        }
+    }
+
+    #[test]
     fn a_head_reads_the_same_however_it_arrives(value in "[ -~]{0,30}", cut in 0_usize..60) {
         let text = format!("GET http://a/ HTTP/1.1\r\nHost: a\r\nX: {value}\r\n\r\nrest");
         let whole = read_request(text.as_bytes(), LIMITS);
