@@ -1,7 +1,7 @@
 //! Handles the sockets' events: tunnels up and lost, peers joined, flows opened.
 
 use super::{Incoming, Inner};
-use crate::core::{Event, Fingerprint, FlowId, STRANGER, TunnelEnd, TunnelId};
+use crate::core::{Event, Fingerprint, FlowId, STRANGER, TunnelEnd, TunnelId, is_carrier};
 use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::peers::probe::TRIAL;
 use crate::driver::{Driver, locked};
@@ -182,7 +182,8 @@ impl Inner {
         });
     }
 
-    /// Another tunnel that the same peer has here: a trial comes beside the one in use.
+    /// Another tunnel that the same peer has here: a trial comes beside the one in use. One over TCP comes last, because
+    /// it ends with its flows where there is one over UDP.
     fn other_tunnel(
         &self,
         ended: (&Arc<Driver>, TunnelId),
@@ -190,11 +191,16 @@ impl Inner {
         own: Option<&str>,
     ) -> Option<Ready> {
         let listening = self.listening.iter().filter(|_| own.is_none());
-        listening.into_iter().find_map(|driver| {
+        let others = listening.flat_map(|driver| {
             let core = locked(&driver.shared.core);
-            let tunnel = core.tunnels_of(peer).find(|tunnel| !is_of(ended, driver, *tunnel))?;
-            Some(Ready { driver: Arc::clone(driver), tunnel })
-        })
+            let others = core.tunnels_of(peer).filter(|tunnel| !is_of(ended, driver, *tunnel));
+            let others = others.map(|tunnel| {
+                let address = core.snapshot(tunnel).and_then(|seen| seen.address);
+                (address.is_some_and(is_carrier), Ready { driver: Arc::clone(driver), tunnel })
+            });
+            others.collect::<Vec<_>>()
+        });
+        others.min_by_key(|(over_tcp, _)| *over_tcp).map(|(_, ready)| ready)
     }
 
     fn on_restrained(

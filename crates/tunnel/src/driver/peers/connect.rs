@@ -1,7 +1,7 @@
 //! Connecting to relays that invited us, and again when a tunnel is lost.
 
-use super::Inner;
 use super::listening::{limits_for_path, open};
+use super::{GOODBYE, Inner};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
 use crate::driver::peers::peer::PeerState;
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
@@ -9,9 +9,10 @@ use crate::driver::{Driver, locked};
 use crate::trust::{self, Peer, PeerKind};
 use bytes::Bytes;
 use ekiden_linux::host::clock;
+use ekiden_model::connect::failover::{self, Health};
 use ekiden_model::connect::reconnect::{AttemptEnd, Reconnect};
 use ekiden_model::control::rate_hold::Breaker;
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,9 +26,13 @@ pub(super) const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
 /// UDP is tried alone for this long: a handshake over a satellite, with a loss.
 const UDP_FIRST: Duration = Duration::from_secs(3);
-/// A tunnel over TCP without flows for this long makes way for UDP; doubled each time.
-const ON_TCP: Duration = Duration::from_secs(60);
-const LONGEST_ON_TCP: Duration = Duration::from_secs(3_600);
+/// When UDP is tried again beside a tunnel over TCP.
+const UDP_AGAIN: failover::Config =
+    failover::Config { first_rest: Span::from_secs(30), longest_rest: Span::from_secs(600) };
+/// A tunnel over UDP that was up for longer than this was no failure: the next rest is the first again.
+const LASTING: Duration = Duration::from_secs(60);
+/// A tunnel over TCP beside one over UDP ends after so long without flows: one may still be on its way.
+const DRAINED: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Attempt {
@@ -63,8 +68,8 @@ pub(crate) struct Joined {
     pub(crate) terms: Terms,
     /// Of the path, from the tunnel before.
     pub(crate) breaker: Mutex<Option<Breaker>>,
-    /// How long a tunnel over TCP must be without flows before UDP is tried again.
-    pub(crate) on_tcp: Mutex<Duration>,
+    /// Of UDP: when it is tried again beside a tunnel over TCP.
+    pub(crate) udp: Mutex<Health>,
     /// Pauses between attempts.
     pub(crate) reconnect: Mutex<Reconnect>,
 }
@@ -80,7 +85,7 @@ impl Joined {
             secret: secret.clone(),
             terms: peer.terms,
             breaker: Mutex::default(),
-            on_tcp: Mutex::new(ON_TCP),
+            udp: Mutex::new(Health::new(UDP_AGAIN)),
             reconnect: Mutex::default(),
         })
     }
@@ -94,8 +99,11 @@ impl Inner {
         let mut hasty = true;
         loop {
             self.on_attempt(&joined.name, None);
-            let TunnelEnd { reason: why, by_peer } =
-                self.connect_once(&joined, hasty).await.unwrap_or_else(|end| end);
+            let end = match self.reach(&joined, self.settings.carrier, hasty).await {
+                Ok(up) => self.keep(&joined, up).await,
+                Err(end) => end,
+            };
+            let TunnelEnd { reason: why, by_peer } = end;
             if let Some(known) = locked(&self.known).get(&joined.name) {
                 *locked(&known.last_error) = Some(why.clone());
             }
@@ -130,11 +138,13 @@ impl Inner {
         }
     }
 
-    async fn connect_once(
+    /// The first tunnel that is up, of all addresses and carriers.
+    async fn reach(
         self: &Arc<Self>,
         joined: &Arc<Joined>,
+        carriers: TransportMode,
         hasty: bool,
-    ) -> Result<TunnelEnd, TunnelEnd> {
+    ) -> Result<Attempt, TunnelEnd> {
         let resolved = tokio::net::lookup_host(&joined.address).await;
         let addresses: Vec<_> = resolved
             .map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?
@@ -151,7 +161,7 @@ impl Inner {
                 });
             }
         };
-        let (first, both) = match self.settings.carrier {
+        let (first, both) = match carriers {
             TransportMode::Auto => (Underlay::Udp, true),
             TransportMode::Udp => (Underlay::Udp, false),
             TransportMode::Tcp => (Underlay::Tcp, false),
@@ -171,7 +181,7 @@ impl Inner {
             match attempt {
                 Some(Ok(Ok(up))) => {
                     attempts.shutdown().await;
-                    return Ok(self.keep(joined, up).await);
+                    return Ok(up);
                 }
                 Some(Ok(Err(end))) => {
                     why.push(end.reason);
@@ -187,35 +197,75 @@ impl Inner {
         }
     }
 
-    /// A tunnel that is up, until its end.
-    async fn keep(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
-        let Attempt { driver, mut events, tunnel, peer, carrier } = up;
-        self.on_up(&driver, tunnel, peer, Some(&joined.name));
+    /// A tunnel that is up, until its end. Where one over TCP is second best, UDP is tried again beside it, and new flows go
+    /// over that. Flows stay in the tunnel that has them.
+    async fn keep(self: &Arc<Self>, joined: &Arc<Joined>, up: Attempt) -> TunnelEnd {
         locked(&joined.reconnect).on_up(clock::now());
-        let second_best = carrier.is_some() && self.settings.carrier == TransportMode::Auto;
-        let attending = self.attend(&driver, &mut events, Some(&joined.name));
-        let mut attending = std::pin::pin!(attending);
-        let end = if second_best {
+        if up.carrier.is_none() || self.settings.carrier != TransportMode::Auto {
+            return self.attend_until_end(joined, up).await;
+        }
+        let (driver, tunnel, peer) = (Arc::clone(&up.driver), up.tunnel, up.peer);
+        let mut over_tcp = std::pin::pin!(self.attend_until_end(joined, up));
+        loop {
             self.log_line(&joined.name, |left_out| tracing::warn!(
                 peer = %joined.name,
                 left_out,
-                "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; retrying UDP when the tunnel is unused"
+                "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; trying UDP again beside it"
             ));
-            let pause = *locked(&joined.on_tcp);
+            locked(&joined.udp).on_failure(clock::now());
+            let up = tokio::select! {
+                end = &mut over_tcp => return end,
+                up = self.udp_again(joined) => up,
+            };
+            self.log_line(&joined.name, |left_out| {
+                tracing::info!(
+                    peer = %joined.name,
+                    left_out,
+                    "UDP answers again: new flows go over it, those there are end over TCP"
+                )
+            });
+            let mut over_udp = std::pin::pin!(self.attend_until_end(joined, up));
             tokio::select! {
-                end = &mut attending => end,
-                () = unused(&driver, tunnel, pause) => {
-                    *locked(&joined.on_tcp) = (pause * 2).min(LONGEST_ON_TCP);
-                    driver.close(tunnel, "UDP is tried again");
-                    attending.await
+                // the one over TCP is still there
+                _ = &mut over_udp => self.on_up(&driver, tunnel, peer, Some(&joined.name)),
+                () = drained(&driver, tunnel, &mut over_tcp) => {
+                    drop(driver);
+                    return over_udp.await;
                 }
             }
-        } else {
-            *locked(&joined.on_tcp) = ON_TCP;
-            attending.await
-        };
-        *locked(&joined.breaker) = driver.with(|core| core.breaker(peer));
+        }
+    }
+
+    /// Flows go over this tunnel from now on, until its end.
+    async fn attend_until_end(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
+        let Attempt { driver, mut events, tunnel, peer, carrier } = up;
+        self.on_up(&driver, tunnel, peer, Some(&joined.name));
+        let begun = Instant::now();
+        let end = self.attend(&driver, &mut events, Some(&joined.name)).await;
+        // over TCP nothing is learnt about the path of UDP
+        if carrier.is_none() {
+            *locked(&joined.breaker) = driver.with(|core| core.breaker(peer));
+            if begun.elapsed() > LASTING {
+                locked(&joined.udp).on_success();
+            }
+        }
         end.unwrap_or_else(|| "its thread ended".to_owned().into())
+    }
+
+    /// Tries UDP whenever that is due, until a tunnel is up over it.
+    async fn udp_again(self: &Arc<Self>, joined: &Arc<Joined>) -> Attempt {
+        loop {
+            let due = locked(&joined.udp).deadline();
+            tokio::time::sleep(due.since(clock::now()).into()).await;
+            // not hasty: the answer shows that both directions are open
+            match self.reach(joined, TransportMode::Udp, false).await {
+                Ok(up) => return up,
+                Err(TunnelEnd { reason: why, .. }) => {
+                    tracing::debug!(peer = %joined.name, why, "no answer over UDP yet");
+                    locked(&joined.udp).on_failure(clock::now());
+                }
+            }
+        }
     }
 
     pub(super) async fn attempt(
@@ -280,6 +330,20 @@ impl Inner {
     }
 }
 
+/// Waits for the end of a tunnel that gets no new flows here, and ends it once it has none.
+async fn drained(driver: &Driver, tunnel: TunnelId, ended: impl Future<Output = TunnelEnd>) {
+    let mut ended = std::pin::pin!(ended);
+    tokio::select! {
+        _ = &mut ended => {}
+        () = unused(driver, tunnel, DRAINED) => {
+            driver.close(tunnel, "UDP is used again");
+            // the last frames leave before the connection of TCP ends
+            tokio::time::sleep(GOODBYE).await;
+            ended.await;
+        }
+    }
+}
+
 async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < pause {
@@ -288,5 +352,24 @@ async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
         if seen.is_some_and(|seen| seen.flows > 0) {
             since = Instant::now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn udp_is_tried_again_after_30_s_and_then_after_twice_as_long_up_to_10_min() {
+        let (mut udp, mut now) = (Health::new(UDP_AGAIN), Time::ZERO);
+        let rests = [(); 7].map(|()| {
+            udp.on_failure(now);
+            let rest = udp.deadline().since(now).as_secs();
+            // a tunnel over TCP that is lost meanwhile and comes again changes nothing
+            udp.on_failure(now + Span::from_secs(rest / 2));
+            now = udp.deadline();
+            rest
+        });
+        assert_eq!(rests, [30, 60, 120, 240, 480, 600, 600]);
     }
 }

@@ -5,6 +5,7 @@ mod joins;
 mod panics;
 mod streams;
 mod threads;
+mod udp_again;
 
 use super::listening::both;
 use super::tcp_places::Door;
