@@ -11,7 +11,7 @@
 use crate::observe::registry::{ConnectionState, Registration};
 use crate::policy::quota::{AccountConnection, Meter};
 use crate::transfer::budget::{EarlyBytes, TransferShare};
-use crate::transfer::end::End;
+use crate::transfer::end::{DRAIN_AT_MOST, End};
 use crate::transfer::pump::{MovedBytes, Pump, PumpError};
 use ekiden_linux::host::clock;
 use ekiden_model::resources::idle_timeout::{Expired, Lifetime, Limits};
@@ -23,12 +23,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::time::{Instant, Sleep};
-
-/// After a break, how long the bytes that came before may take in all: 64 kbit/s deliver 4.8 MB. A reset promises nobody
-/// that they arrive (RFC 9293 §3.10.7.4), and what holds them has ended.
-const DRAIN_AT_MOST: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {

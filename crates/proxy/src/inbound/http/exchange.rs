@@ -61,10 +61,14 @@ pub(super) async fn exchange(
         origin.own |= authenticates_connection(&plan.request.fields, "authorization");
         entry.through = Arc::clone(&origin.through);
         session.registration.set_state(ConnectionState::Relaying);
+        // it counts before it is made, and while the account's rate keeps it
+        let sending = session.permit.hold(2 * plan.head_bytes).await;
+        let mut sending = sending.ok_or_else(|| Failure::from(NO_MEMORY))?;
         let head = request_head(session, plan, body, origin.asks_proxy.as_deref())?;
+        if !sending.resize(head.capacity()).await {
+            return Err(NO_MEMORY.into());
+        }
         session.pass_head(Direction::Up, head.len().saturating_sub(plan.head_bytes)).await?;
-        let sending = session.permit.hold(head.len()).await;
-        let sending = sending.ok_or_else(|| Failure::from(NO_MEMORY))?;
         let head = (head, sending);
         let result = both_ways(session, client, &mut origin, plan, body, head, entry).await;
         match result {
@@ -113,9 +117,12 @@ pub(super) async fn exchange(
                 return Err(there.unwrap_or(failure));
             }
             Err(ExchangeError::Broken(broken)) => {
-                // bytes that arrived go out first; then both sides learn that it was not the end
-                session.client.abort_when_sent(&broken.why).await;
+                // both sides learn that it was not the end, and what they sent beyond it is of no use
+                session.count_moved(Direction::Up, client.discard());
                 origin.incoming.stream.abort(&broken.why);
+                drop(origin);
+                // bytes that arrived go out first
+                session.client.abort_when_sent(&broken.why).await;
                 return Ok(ExchangeResult::Broken(broken));
             }
         }

@@ -6,7 +6,7 @@ use super::exchange::{ExchangeResult, exchange};
 use super::outcome::Broken;
 use super::own::OwnRequest;
 use super::page::{password, speed};
-use super::plan::{ForwardPlan, NO_MEMORY, STATE, checks, client_keeps_alive};
+use super::plan::{ForwardPlan, NO_MEMORY, OWN_PAGE, STATE, checks, client_keeps_alive};
 use super::read_head::{copies, read_head};
 use super::rewrite::{max_forwards, via};
 use super::{connect_udp, pac, page};
@@ -47,15 +47,23 @@ enum NextStep {
 /// requests.
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
     let timeouts = &session.config.settings.timeouts;
+    let mut kept: Option<HeldMemory> = None;
     loop {
         // before the request's state is made, so that thousands that wait for memory have none
-        let held = session.permit.hold(STATE + incoming.capacity());
-        let held = tokio::time::timeout(timeouts.request_head.into(), held).await;
-        let Ok(Some(held)) = held else {
+        let needed = STATE + incoming.capacity();
+        if let Some(held) = &mut kept {
+            // less than for the request before, which never fails
+            held.resize(needed).await;
+        } else {
+            let held = session.permit.hold(needed);
+            kept = tokio::time::timeout(timeouts.request_head.into(), held).await.ok().flatten();
+        }
+        let Some(mut held) = kept.take() else {
+            session.count_moved(Direction::Up, incoming.discard());
             Box::pin(refuse_early(session, &NO_MEMORY.into(), None)).await;
             return None;
         };
-        match Box::pin(one(session, &mut incoming, held)).await {
+        match Box::pin(one(session, &mut incoming, &mut held)).await {
             NextStep::Tunnel(tunnel) => return Some(tunnel),
             NextStep::Close => {
                 // perhaps the body of a request that was refused
@@ -64,6 +72,8 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
             }
             NextStep::Request => {}
         }
+        // what has come of the next request counts all the time
+        kept = (!incoming.bytes().is_empty()).then_some(held);
         session.set_idle();
         if session.is_stopping() {
             return None;
@@ -95,9 +105,10 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
     }
 }
 
-async fn one(session: &Session, incoming: &mut BufferedStream, mut held: HeldMemory) -> NextStep {
+/// `held` counts [`STATE`] and what `incoming` has.
+async fn one(session: &Session, incoming: &mut BufferedStream, held: &mut HeldMemory) -> NextStep {
     session.registration.set_protocol(Protocol::Http);
-    let read = match read_head(session, incoming, &mut held).await {
+    let read = match read_head(session, incoming, held).await {
         Ok(read) => read.map_err(Failure::from),
         Err(_) if incoming.bytes().is_empty() => return NextStep::Close,
         Err(error) => match error.kind() {
@@ -131,16 +142,21 @@ async fn one(session: &Session, incoming: &mut BufferedStream, mut held: HeldMem
                 Box::pin(speed::serve(session, (&request, &own), incoming, part)).await;
                 return NextStep::Close;
             }
-            let rest = (&mut *incoming, &mut held);
-            match Box::pin(password::answer(session, &request, &own, rest)).await {
+            let mut sending = held.beside();
+            if !sending.resize(OWN_PAGE).await {
+                return refuse_early(session, &NO_MEMORY.into(), Some(&request)).await;
+            }
+            let rest = (&mut *incoming, &mut *held);
+            let answer = match Box::pin(password::answer(session, &request, &own, rest)).await {
                 Some(answer) => Some(answer),
                 None => Box::pin(read_own(session, &request, &own)).await,
-            }
+            };
+            answer.map(|answer| (answer, sending))
         }
         _ => None,
     };
-    if let Some(answer) = own {
-        return answer_own(session, answer, &request).await;
+    if let Some((answer, sending)) = own {
+        return answer_own(session, (answer, sending), &request).await;
     }
     if let Err(failure) = admit(session, &request).await {
         return refuse_early(session, &failure, Some(&request)).await;
@@ -173,9 +189,9 @@ async fn one(session: &Session, incoming: &mut BufferedStream, mut held: HeldMem
     match next {
         NextStep::Tunnel(mut tunnel) => {
             let early = std::mem::take(&mut tunnel.early_up.bytes);
-            // less than before, which never fails
-            held.resize(early.capacity()).await;
-            tunnel.early_up = EarlyBytes::new(early, held);
+            // they count already, with what goes now
+            let counted = held.split(early.capacity());
+            tunnel.early_up = EarlyBytes::new(early, counted);
             NextStep::Tunnel(tunnel)
         }
         next => next,
@@ -191,11 +207,15 @@ async fn read_own(session: &Session, request: &Request, own: &OwnRequest<'_>) ->
 }
 
 /// Sends an answer of the relay itself, which counts until its client has it.
-async fn answer_own(session: &Session, answer: Vec<u8>, request: &Request) -> NextStep {
-    let Some(_sending) = session.permit.hold(answer.capacity()).await else {
+async fn answer_own(
+    session: &Session,
+    (answer, mut sending): (Vec<u8>, HeldMemory),
+    request: &Request,
+) -> NextStep {
+    if !sending.resize(answer.capacity()).await {
         drop(answer);
         return refuse_early(session, &NO_MEMORY.into(), Some(request)).await;
-    };
+    }
     session.send_and_close(&answer).await;
     NextStep::Close
 }
@@ -216,9 +236,10 @@ pub(crate) async fn serve_spent(
     let request = read.map(|(request, _)| request);
     if let Some(request) = &request
         && let Some(own) = OwnRequest::of(session, request)
+        && let Some(sending) = session.permit.hold(OWN_PAGE).await
         && let Some(answer) = read_own(session, request, &own).await
     {
-        answer_own(session, answer, request).await;
+        answer_own(session, (answer, sending), request).await;
         return;
     }
     session.count_and_log_refusal(&not.to_string());
@@ -292,8 +313,15 @@ async fn connect(
     if let Err(failure) = checked {
         return refuse(session, &mut entry, &failure, None).await;
     }
+    // a copy of the fields, kept while the way is opened
+    let copied = fields::values(&request.fields, "via").map(|value| 2 * value.len()).sum();
+    let Some(counted) = session.permit.hold(copied).await else {
+        return refuse(session, &mut entry, &NO_MEMORY.into(), None).await;
+    };
     let via = via(session, request.version, &request.fields);
-    match session.open(to, Purpose::Tunnel { via: &via }).await {
+    let opened = session.open(to, Purpose::Tunnel { via: &via }).await;
+    drop((via, counted));
+    match opened {
         Ok(way) => {
             let answer = reply::connected(request.version);
             if !session.answer_opened(answer, (&mut entry, 200)).await {

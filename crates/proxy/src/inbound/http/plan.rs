@@ -13,6 +13,9 @@ use crate::wire::http::head::{Limits, Request, Version};
 /// 9,000 connections.
 pub(super) const STATE: usize = 10 * 1024;
 
+/// Bytes that an answer of the relay itself takes at most while it is made.
+pub(super) const OWN_PAGE: usize = 48 * 1024;
+
 pub(super) const NO_MEMORY: BadMessage =
     BadMessage { status: 503, what: "no memory is left for another request's head" };
 
