@@ -6,11 +6,30 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::time::Duration;
 
-/// Everything that can be opened, opened.
-fn all_of_them() -> Vec<File> {
-    let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(300), ..before }).unwrap();
-    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+/// Everything that can be opened, opened. Its drop sets the limit from before.
+struct All {
+    files: Vec<File>,
+    before: Rlimit,
+}
+
+impl All {
+    fn of_300() -> Self {
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(300), ..before }).unwrap();
+        let files = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        Self { files, before }
+    }
+
+    /// Closes some.
+    fn give(&mut self, count: usize) {
+        self.files.truncate(self.files.len() - count);
+    }
+}
+
+impl Drop for All {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.before).unwrap();
+    }
 }
 
 fn answered(client: &mut Wire, origin: &Origin) {
@@ -35,12 +54,12 @@ fn evicts_an_idle_connection_for_a_descriptor() {
         let status = relay.status();
         status.idle.clients == 1 && status.connections.len() == 2
     });
-    let mut rest = all_of_them();
+    let mut rest = All::of_300();
     client.send(get(&origin, "/", ""));
     wait_for("one is closed", || !relay.status().pressure.evicted.is_empty());
     assert_eq!(relay.status().pressure.evicted[0].resource, "descriptors");
     // one for this test's own end
-    rest.truncate(rest.len() - 4);
+    rest.give(4);
     answered(&mut client, &origin);
     idle.is_gone();
 }
@@ -53,11 +72,11 @@ fn waits_a_second_for_a_descriptor() {
     for ends in [true, false] {
         let mut client = relay.client();
         wait_for("it has come", || relay.status().connections.len() == 1);
-        let mut rest = all_of_them();
+        let mut rest = All::of_300();
         client.send(get(&origin, "/", ""));
         if ends {
             std::thread::sleep(Duration::from_millis(200));
-            rest.truncate(rest.len() - 4);
+            rest.give(4);
             answered(&mut client, &origin);
         } else {
             let head = client.until_end();
