@@ -19,6 +19,16 @@ pub struct TunnelEnd {
     pub by_peer: bool,
 }
 
+/// A stateless reset (RFC 9000 §10.3).
+pub(super) const RESTARTED: &str = "the peer was restarted";
+
+impl TunnelEnd {
+    /// Whether the peer knows none of its tunnels any more.
+    pub(crate) fn is_restart(&self) -> bool {
+        self.reason == RESTARTED
+    }
+}
+
 impl From<String> for TunnelEnd {
     fn from(reason: String) -> Self {
         Self { reason, by_peer: false }

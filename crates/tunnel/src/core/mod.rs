@@ -435,7 +435,7 @@ fn words(error: &ConnectionError) -> String {
         ConnectionError::TimedOut => {
             "no packet of one of the tunnel's two connections arrived for 120 s, while the other works".to_owned()
         }
-        ConnectionError::Reset => "the peer was restarted".to_owned(),
+        ConnectionError::Reset => events::RESTARTED.to_owned(),
         ConnectionError::ApplicationClosed(close) => {
             let reason = String::from_utf8_lossy(&close.reason);
             let reason: String = reason.chars().filter(|c| !c.is_control()).collect();

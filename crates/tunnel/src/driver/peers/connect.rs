@@ -3,7 +3,7 @@
 use super::listening::{limits_for_path, open};
 use super::{GOODBYE, Inner};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
-use crate::driver::peers::peer::PeerState;
+use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
 use crate::driver::{Driver, locked};
 use crate::trust::{self, Peer, PeerKind};
@@ -117,10 +117,18 @@ impl Inner {
 
     /// A tunnel from before a panic, to which nobody attends.
     fn leave_unattended(&self, name: &str) {
+        self.set_draining(name, None);
         if let Some(known) = locked(&self.known).get(name)
             && known.ready.send_if_modified(|ready| ready.take().is_some())
         {
             locked(&known.outage).on_lost(clock::now());
+        }
+    }
+
+    /// A stop ends it, too.
+    fn set_draining(&self, name: &str, tunnel: Option<Ready>) {
+        if let Some(known) = locked(&self.known).get(name) {
+            *locked(&known.draining) = tunnel;
         }
     }
 
@@ -224,11 +232,18 @@ impl Inner {
                     "UDP answers again: new flows go over it, those there are end over TCP"
                 )
             });
+            self.set_draining(&joined.name, Some(Ready { driver: Arc::clone(&driver), tunnel }));
             let mut over_udp = std::pin::pin!(self.attend_until_end(joined, up));
-            tokio::select! {
-                // the one over TCP is still there
-                _ = &mut over_udp => self.on_up(&driver, tunnel, peer, Some(&joined.name)),
-                () = drained(&driver, tunnel, &mut over_tcp) => {
+            let lost = tokio::select! {
+                end = &mut over_udp => Some(end),
+                () = drained(&driver, tunnel, &mut over_tcp) => None,
+            };
+            self.set_draining(&joined.name, None);
+            match lost {
+                // it does not know the one over TCP either, which would notice much later
+                Some(end) if end.is_restart() => return end,
+                Some(_) => self.on_up(&driver, tunnel, peer, Some(&joined.name)),
+                None => {
                     drop(driver);
                     return over_udp.await;
                 }

@@ -266,15 +266,16 @@ impl Peers {
         self.tasks.iter().for_each(JoinHandle::abort);
         let known = std::mem::take(&mut *locked(&self.inner.known));
         // taken away, so that none is told that it was revoked
-        let drivers = known.values().filter_map(|known| known.ready.send_replace(None));
-        let drivers: Vec<_> = drivers.map(|ready| ready.driver).collect();
-        drop(known);
+        let ready = known.values().filter_map(|known| known.ready.send_replace(None));
+        let draining = known.values().filter_map(|known| locked(&known.draining).take());
+        let drivers: Vec<_> = ready.chain(draining).map(|ready| ready.driver).collect();
         for driver in drivers.iter().chain(&self.inner.listening) {
             driver.shared.stop.store(true, std::sync::atomic::Ordering::Release);
             driver.shared.ring();
         }
-        // each thread sends its final frames as soon as it runs
+        // each thread sends its final frames as soon as it runs, some of them over TCP
         tokio::time::sleep(GOODBYE).await;
+        drop(known);
     }
 
     /// Why a peer that joins cannot be saved, and so is refused; until one is, or the store changes.
@@ -379,8 +380,9 @@ impl Inner {
             let name = peer.name.clone();
             let ready = watch::Sender::new(None);
             let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));
-            let lines = Mutex::default();
-            known.insert(name, PeerState { peer, ready, last_error, outage, connecting, lines });
+            let (draining, lines) = (Mutex::default(), Mutex::default());
+            let state = PeerState { peer, ready, last_error, outage, connecting, draining, lines };
+            known.insert(name, state);
         }
         Ok(())
     }

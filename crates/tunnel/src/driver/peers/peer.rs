@@ -49,6 +49,8 @@ pub(crate) struct PeerState {
     /// While there is no tunnel.
     pub(crate) outage: Mutex<Outage>,
     pub(crate) connecting: Option<JoinHandle<()>>,
+    /// The tunnel over TCP whose flows end beside the one that is used.
+    pub(crate) draining: Mutex<Option<Ready>>,
     pub(crate) lines: Mutex<LogLines>,
 }
 
