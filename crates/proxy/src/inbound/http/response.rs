@@ -1,6 +1,6 @@
 //! The final response to the client, and to the cache.
 
-use super::cached::{self, send};
+use super::cached;
 use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
@@ -62,7 +62,8 @@ pub(super) async fn final_response(
             && let Some(hit) = visit.on_not_modified(&plan.request, response, !origin.own)
         {
             let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
-            send(session, &plan.request, &hit, keep_client).await?;
+            let sending = cached::memory_for(session, &hit).await?;
+            cached::send_held(session, &plan.request, &hit, keep_client, sending).await?;
             let clean = origin.incoming.bytes().is_empty();
             return Ok(ExchangeOutcome::Response {
                 keep_client,
