@@ -87,9 +87,10 @@ pub(super) async fn final_response(
     drop(annotated);
     to_client(session, &head, read).await?;
     drop(head);
-    // bytes that came with the head count until they are sent
+    // bytes that came with the head count until they are sent; a copy has a policy, which has the fields once more
     let early = origin.incoming.bytes().len();
-    held.resize(response.memory() + early).await;
+    let heads = 1 + usize::from(copy.is_some());
+    held.resize(heads * response.memory() + early).await;
     let early = held.split(early);
     let from = &mut origin.incoming;
     let moved = match (body, &mut copy) {

@@ -1,6 +1,6 @@
-//! What answers out of the cache take of the memory of sessions.
+//! What answers out of the cache take of the memory of sessions, and those that go there.
 
-use super::{answer, relay, through};
+use super::{answer, get, relay, through};
 use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, request};
 
@@ -32,4 +32,22 @@ fn stored_answers_count_while_their_client_does_not_read() {
     drop(client);
     comes_to(&relay, "it is given back", |held| held == 0);
     assert!(origin.came().is_none());
+}
+
+#[test]
+fn an_answer_that_is_to_be_stored_counts_its_head_once_more() {
+    for (said, copies) in [("no-store", 1), ("max-age=60", 2)] {
+        let (relay, origin) = (relay(), Origin::new());
+        let mut client = get(&relay, &origin, "/a", "");
+        let mut server = origin.accept();
+        server.head();
+        let fields = large(&format!("Cache-Control: {said}\r\n"));
+        server.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 99\r\n\r\n0123456789"));
+        client.head();
+        // the head was sent before
+        client.exactly(10);
+        let held = held(&relay);
+        let heads = copies * 60_000;
+        assert!((heads..heads + 40_000).contains(&held), "{said}: {held} bytes");
+    }
 }
