@@ -239,7 +239,7 @@ enum Said<'a> {
     Basic(String, String),
 }
 
-/// One field of either scheme (RFC 6750, RFC 7617); others are as none.
+/// One field of either scheme (RFC 6750, RFC 7617); others are as none, and so is a password longer than any.
 fn authorization(headers: &HeaderMap) -> Option<Said<'_>> {
     if let Some(token) = bearer(headers) {
         return Some(Said::Bearer(token));
@@ -391,6 +391,21 @@ mod tests {
         }
         let two = headers(&[(header::HOST, "localhost"), (header::HOST, "evil.example")]);
         assert_eq!(is_ours(&two, &[]).unwrap_err().kind, "urn:ekiden:host");
+    }
+
+    #[test]
+    fn a_password_longer_than_any_is_as_none() {
+        // "a:b", then letters alone
+        let said = |bytes: usize| {
+            let field = format!("Basic YTpi{}", "YWFh".repeat(bytes / 3));
+            let headers = headers(&[(header::AUTHORIZATION, field.as_str())]);
+            match authorization(&headers) {
+                Some(Said::Basic(name, password)) => Some((name, password.len())),
+                _ => None,
+            }
+        };
+        assert_eq!(said(252), Some(("a".to_owned(), 253)));
+        assert_eq!(said(48 << 10), None);
     }
 
     #[test]

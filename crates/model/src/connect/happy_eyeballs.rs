@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! on_addresses(family, …)   once per family asked, also when its answer is empty or failed
-//! next(now)                 Some(address): start an attempt to it; ask again until None
+//! next(now, permitted)      Some(attempt): start it; ask again until None. `permitted`: asked before
+//!                           an attempt beside a running one
 //! deadline()                ask next() again then; no on_deadline, because several may be due
-//! on_failed(now)            an attempt failed; the next one need not wait
+//! on_failed(now, number)    an attempt failed; the next one need not wait
 //! is_exhausted()            nothing is left to try and nothing to wait for
 //! ```
-//! The driver stops at the first attempt that succeeds and drops the others.
+//! The driver stops at the first attempt that succeeds and drops the others. What was permitted is
+//! given back as attempts end: all but one of [`HappyEyeballs::running`] take part of it.
 
 use crate::units::{Span, Time};
 use alloc::collections::VecDeque;
@@ -18,6 +20,8 @@ use core::net::IpAddr;
 pub struct Config {
     /// Between two attempts (RFC 8305 §5: 250 ms recommended, 100 ms … 2 s).
     pub attempt_delay: Span,
+    /// The time that all attempts have.
+    pub within: Span,
     /// How long the second family's answer waits for the first's (RFC 8305 §3: 50 ms).
     pub resolution_delay: Span,
     /// Whether IPv6 goes first (RFC 8305 §4).
@@ -26,6 +30,21 @@ pub struct Config {
 
 /// Addresses of one family that are tried: of a name with thousands one request would try them all.
 pub const MOST_ADDRESSES: usize = 32;
+
+/// Attempts that run at once: each is a socket, and a name whose addresses are all silent would hold one for each.
+pub const MOST_AT_ONCE: usize = 4;
+
+/// From this age on an attempt may give way to the next address. By then the kernel takes its SYN for lost (RFC 6298
+/// §2.1).
+const GIVES_WAY: Span = Span::from_secs(1);
+
+impl Config {
+    /// The age at which an attempt gives way; less where there is little time, so that the other family has its part.
+    fn gives_way_after(&self) -> Span {
+        let part = Span::from_nanos(self.within.as_nanos() / MOST_AT_ONCE as u64);
+        self.attempt_delay.max(GIVES_WAY.min(part))
+    }
+}
 
 /// Whether the preferred family's answers come at all. Where no name server answers AAAA, waiting for it would cost
 /// each new name [`Config::resolution_delay`].
@@ -60,6 +79,17 @@ impl FamilyAnswers {
     }
 }
 
+/// One attempt to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// Counted from 0 within the race.
+    pub number: u32,
+    /// Where to.
+    pub address: IpAddr,
+    /// The running attempt that is given up for it, if any.
+    pub instead_of: Option<u32>,
+}
+
 /// One race.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HappyEyeballs {
@@ -72,6 +102,8 @@ pub struct HappyEyeballs {
     /// No attempt starts before.
     not_before: Time,
     started: u32,
+    /// Attempts that run, oldest first, and since when.
+    running: VecDeque<(u32, Time)>,
 }
 
 impl HappyEyeballs {
@@ -84,6 +116,7 @@ impl HappyEyeballs {
             turn: 0,
             not_before: Time::NEVER,
             started: 0,
+            running: VecDeque::new(),
         }
     }
 
@@ -113,21 +146,47 @@ impl HappyEyeballs {
     }
 
     /// An attempt failed: the next may start immediately.
-    pub fn on_failed(&mut self, now: Time) {
+    pub fn on_failed(&mut self, now: Time, number: u32) {
+        self.running.retain(|(running, _)| *running != number);
         self.not_before = self.not_before.min(now);
     }
 
-    /// The next address to try, when it is time. Families alternate (RFC 8305 §4, one address each).
-    pub fn next(&mut self, now: Time) -> Option<IpAddr> {
+    /// Attempts that run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// The next attempt, when it is time. Families alternate (RFC 8305 §4, one address each). One beside others starts if
+    /// it is `permitted` and there are fewer than [`MOST_AT_ONCE`]. If not, it waits for a failure, or until the oldest
+    /// gives way.
+    pub fn next(&mut self, now: Time, permitted: impl FnOnce() -> bool) -> Option<Attempt> {
         if now < self.not_before {
             return None;
         }
         let turn = if self.left[self.turn].is_empty() { 1 - self.turn } else { self.turn };
-        let address = self.left[turn].pop_front()?;
+        let address = *self.left[turn].front()?;
+        let running = self.running.len();
+        let beside = running == 0 || running < MOST_AT_ONCE && permitted();
+        let instead_of = if beside { None } else { Some(self.give_up_oldest(now)?) };
+        self.left[turn].pop_front();
         self.turn = 1 - turn;
+        let number = self.started;
         self.started += 1;
+        self.running.push_back((number, now));
         self.not_before = now + self.config.attempt_delay;
-        Some(address)
+        Some(Attempt { number, address, instead_of })
+    }
+
+    /// The oldest attempt, if it is old enough to give way; if not, nothing starts before it is.
+    fn give_up_oldest(&mut self, now: Time) -> Option<u32> {
+        let (number, since) = *self.running.front()?;
+        let until = since + self.config.gives_way_after();
+        if now < until {
+            self.not_before = until;
+            return None;
+        }
+        self.running.pop_front();
+        Some(number)
     }
 
     /// When to call [`HappyEyeballs::next`] again; [`Time::NEVER`] while only an event can bring
@@ -147,8 +206,12 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    const CONFIG: Config =
-        Config { attempt_delay: ms(250), resolution_delay: ms(50), ipv6_first: true };
+    const CONFIG: Config = Config {
+        attempt_delay: ms(250),
+        within: ms(10_000),
+        resolution_delay: ms(50),
+        ipv6_first: true,
+    };
 
     fn v6(n: u16) -> IpAddr {
         core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into()
@@ -158,11 +221,16 @@ mod tests {
         [192, 0, 2, n].into()
     }
 
+    /// Where to, if it is time for another attempt, which is permitted.
+    fn next(race: &mut HappyEyeballs, now: Time) -> Option<IpAddr> {
+        race.next(now, || true).map(|attempt| attempt.address)
+    }
+
     /// Runs the race with attempts that never answer, and lists what started when.
     fn starts(race: &mut HappyEyeballs, mut now: Time) -> Vec<(u64, IpAddr)> {
         let mut list = Vec::new();
         while now != Time::NEVER {
-            while let Some(address) = race.next(now) {
+            while let Some(address) = next(race, now) {
                 list.push((now.as_nanos() / 1_000_000, address));
             }
             now = race.deadline();
@@ -207,11 +275,11 @@ mod tests {
     fn ipv4_waits_50_ms_for_a_slow_ipv6_answer() {
         let mut race = HappyEyeballs::new(CONFIG);
         race.on_addresses(at(5), false, [v4(1)]);
-        assert_eq!((race.next(at(54)), race.deadline()), (None, at(55)));
-        assert_eq!(race.next(at(55)), Some(v4(1)));
+        assert_eq!((next(&mut race, at(54)), race.deadline()), (None, at(55)));
+        assert_eq!(next(&mut race, at(55)), Some(v4(1)));
         race.on_addresses(at(60), true, [v6(1)]);
         assert_eq!(race.deadline(), at(305));
-        assert_eq!(race.next(at(305)), Some(v6(1)));
+        assert_eq!(next(&mut race, at(305)), Some(v6(1)));
     }
 
     #[test]
@@ -219,7 +287,7 @@ mod tests {
         let mut race = HappyEyeballs::new(CONFIG);
         race.on_addresses(at(5), false, [v4(1)]);
         race.on_addresses(at(20), true, []);
-        assert_eq!(race.next(at(20)), Some(v4(1)));
+        assert_eq!(next(&mut race, at(20)), Some(v4(1)));
     }
 
     #[test]
@@ -227,9 +295,52 @@ mod tests {
         let mut race = HappyEyeballs::new(CONFIG);
         race.on_addresses(at(0), true, [v6(1)]);
         race.on_addresses(at(0), false, [v4(1)]);
-        assert_eq!(race.next(at(0)), Some(v6(1)));
-        race.on_failed(at(3));
-        assert_eq!(race.next(at(3)), Some(v4(1)));
+        assert_eq!(next(&mut race, at(0)), Some(v6(1)));
+        race.on_failed(at(3), 0);
+        assert_eq!((race.running(), next(&mut race, at(3))), (0, Some(v4(1))));
+    }
+
+    #[test]
+    fn a_fifth_attempt_takes_the_place_of_the_oldest() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(0), true, []);
+        race.on_addresses(at(0), false, (1..=6).map(v4));
+        for number in 0..4 {
+            let instead_of = race.next(at(250 * number), || true).unwrap().instead_of;
+            assert_eq!(instead_of, None);
+        }
+        let fifth = Attempt { number: 4, address: v4(5), instead_of: Some(0) };
+        assert_eq!(race.next(at(1000), || true), Some(fifth));
+        assert_eq!((race.running(), race.deadline()), (MOST_AT_ONCE, at(1250)));
+    }
+
+    #[test]
+    fn a_silent_address_gives_way_where_nothing_may_run_beside_it() {
+        let second = |within| {
+            let mut race = HappyEyeballs::new(Config { within, ..CONFIG });
+            race.on_addresses(at(0), true, [v6(1)]);
+            race.on_addresses(at(0), false, [v4(1)]);
+            assert_eq!(race.next(at(0), || false).unwrap().address, v6(1));
+            assert_eq!(race.next(at(250), || false), None);
+            let due = race.deadline();
+            let second = Attempt { number: 1, address: v4(1), instead_of: Some(0) };
+            assert_eq!((race.next(due, || false), race.running()), (Some(second), 1));
+            due
+        };
+        assert_eq!(second(ms(10_000)), at(1000));
+        assert_eq!(second(ms(2_000)), at(500));
+    }
+
+    #[test]
+    fn starts_the_next_attempt_after_a_failure_also_where_none_may_run_beside_it() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(0), true, [v6(1)]);
+        race.on_addresses(at(0), false, [v4(1)]);
+        race.next(at(0), || false).unwrap();
+        assert_eq!(race.next(at(250), || false), None);
+        race.on_failed(at(300), 0);
+        let second = Attempt { number: 1, address: v4(1), instead_of: None };
+        assert_eq!(race.next(at(300), || false), Some(second));
     }
 
     proptest::proptest! {
@@ -246,7 +357,7 @@ mod tests {
                 } else {
                     race.on_addresses(now, false, (0..b).map(v4));
                 }
-                seen.extend(race.next(now));
+                seen.extend(next(&mut race, now));
             }
             seen.extend(starts(&mut race, at(gap)).into_iter().map(|(_, address)| address));
             seen.sort();
@@ -254,6 +365,41 @@ mod tests {
             all.sort();
             proptest::prop_assert_eq!(seen, all);
             proptest::prop_assert!(race.is_exhausted());
+        }
+
+        #[test]
+        fn few_attempts_run_at_once_and_each_beside_another_is_permitted(
+            a in 0_u16..40, b in 0_u8..40, delay in 100_u64..2_000, within in 1_u64..20_000,
+            wakings: Vec<(u16, bool, bool)>,
+        ) {
+            let config = Config { attempt_delay: ms(delay), within: ms(within), ..CONFIG };
+            let mut race = HappyEyeballs::new(config);
+            race.on_addresses(at(0), true, (0..a).map(v6));
+            race.on_addresses(at(0), false, (0..b).map(v4));
+            let (mut now, mut running, mut permits) = (at(0), Vec::new(), 0_usize);
+            for (later, permitted, fails) in wakings {
+                now += ms(u64::from(later) % 3_000);
+                if fails && !running.is_empty() {
+                    race.on_failed(now, running.remove(usize::from(later) % running.len()));
+                    permits = permits.min(running.len().saturating_sub(1));
+                }
+                while let Some(attempt) = race.next(now, || {
+                    permits += usize::from(permitted);
+                    permitted
+                }) {
+                    if let Some(given_up) = attempt.instead_of {
+                        proptest::prop_assert_eq!(running.remove(0), given_up);
+                    }
+                    running.push(attempt.number);
+                }
+                proptest::prop_assert_eq!(race.running(), running.len());
+                proptest::prop_assert!(running.len() <= MOST_AT_ONCE);
+                proptest::prop_assert_eq!(permits, running.len().saturating_sub(1));
+                // nothing is stuck: an address that is left has its time
+                let due = race.deadline();
+                let soon = due > now && due <= now + ms(2_000);
+                proptest::prop_assert!(due == Time::NEVER || soon, "{due:?} at {now:?}");
+            }
         }
     }
 }

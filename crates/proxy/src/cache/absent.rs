@@ -79,6 +79,10 @@ impl StoredResponse {
     pub(crate) fn fields(&self) -> Vec<Field> {
         match self.never {}
     }
+
+    pub(crate) fn head_memory(&self) -> usize {
+        match self.never {}
+    }
 }
 
 impl CacheHit {

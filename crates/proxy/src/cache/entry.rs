@@ -99,6 +99,12 @@ impl StoredResponse {
         self.fields.iter().map(field).collect()
     }
 
+    /// Bytes of memory that its reason and [`Self::fields`] take.
+    pub(crate) fn head_memory(&self) -> usize {
+        let fields = self.fields.iter().map(|(name, value)| Field::memory_of(name, value));
+        self.reason.len() + fields.sum::<usize>()
+    }
+
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }

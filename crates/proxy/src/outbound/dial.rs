@@ -20,7 +20,7 @@ use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 /// An established connection, and the kernel's answers to its socket options.
 #[derive(Debug)]
@@ -179,6 +179,7 @@ async fn race(
     let ipv6_first = !matches!(dns.prefer, crate::settings::Family::Ipv4);
     let mut race = HappyEyeballs::new(Config {
         attempt_delay: dns.attempt_delay,
+        within: from.leg.leg.connect_timeout,
         resolution_delay: config.resolver.answers(|answers| answers.delay(dns.resolution_delay)),
         ipv6_first,
     });
@@ -200,17 +201,31 @@ async fn race(
     let (mut v6_open, mut v4_open) = (true, true);
     // dropping the set ends the losing attempts
     let mut attempts = JoinSet::new();
+    let mut running: Vec<(u32, AbortHandle)> = Vec::new();
+    // the connection has a descriptor for one attempt; each beside it counts as a connection
+    let mut places = Vec::new();
     let mut failure = None;
     loop {
         let now = clock::now();
-        while let Some(address) = race.next(now) {
+        while let Some(attempt) = race.next(now, || {
+            let place = config.shared.resources.try_reserve();
+            let permitted = place.is_some();
+            places.extend(place);
+            permitted
+        }) {
             from.trace.inspect(|trace| trace.on_addresses());
             if std::mem::take(&mut awaited) {
                 config.resolver.answers(FamilyAnswers::on_missing);
             }
             let (shared, leg) = (Arc::clone(&config.shared), Arc::clone(from.leg));
-            let (address, foreign) = (SocketAddr::new(address, port), from.foreign);
-            attempts.spawn(async move { (address, open(&shared, &leg, address, foreign).await) });
+            let (address, foreign) = (SocketAddr::new(attempt.address, port), from.foreign);
+            let given_up =
+                running.iter().position(|(number, _)| Some(*number) == attempt.instead_of);
+            if let Some(at) = given_up {
+                running.remove(at).1.abort();
+            }
+            let task = async move { (address, open(&shared, &leg, address, foreign).await) };
+            running.push((attempt.number, attempts.spawn(task)));
         }
         if race.is_exhausted() && attempts.is_empty() {
             let no_address = || Failure::new(FailureKind::NoName, format!("{name} has no address"));
@@ -219,12 +234,17 @@ async fn race(
         let event = tokio::select! {
             event = &mut v6, if v6_open => { v6_open = false; event }
             event = &mut v4, if v4_open => { v4_open = false; event }
-            Some(done) = attempts.join_next(), if !attempts.is_empty() => match done {
-                Ok((address, result)) => Event::Attempted(address, result),
-                // an attempt panicked; it counts as failed
-                Err(_) => {
-                    race.on_failed(clock::now());
-                    continue;
+            Some(done) = attempts.join_next_with_id(), if !attempts.is_empty() => {
+                let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+                // one that was given up runs no more
+                if let Some(at) = running.iter().position(|(_, attempt)| attempt.id() == id) {
+                    race.on_failed(clock::now(), running.remove(at).0);
+                    places.truncate(race.running().saturating_sub(1));
+                }
+                match done {
+                    Ok((_, (address, result))) => Event::Attempted(address, result),
+                    // it was given up, or it panicked and counts as failed
+                    Err(_) => continue,
                 }
             },
             () = wait_until(race.deadline()), if race.deadline() != Time::NEVER => continue,
@@ -232,7 +252,6 @@ async fn race(
         match event {
             Event::Attempted(_, Ok(dialed)) => return Ok(dialed),
             Event::Attempted(address, Err(error)) => {
-                race.on_failed(clock::now());
                 remember(&mut failure, FailureStage::Attempted, failed(address, &error));
             }
             Event::Resolved { ipv6, answer } => {

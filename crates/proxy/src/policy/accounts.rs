@@ -177,15 +177,23 @@ impl KnownAccount {
     }
 }
 
+/// Bytes of a log-in in base64. User and password have 255 at most each (RFC 1929 §2), which are 684 of these. A longer
+/// one would be copied while it waits to be checked.
+const LONGEST_BASIC: usize = 2048;
+
 /// User name and password from the value of `Authorization` or `Proxy-Authorization` (RFC 7617); `None` if it is not
-/// Basic.
+/// Basic, or longer than any log-in, 2 KiB in base64.
 pub fn read_basic(value: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let (scheme, rest) = text.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let plain = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
+    let coded = rest.trim();
+    if coded.len() > LONGEST_BASIC {
+        return None;
+    }
+    let plain = String::from_utf8(STANDARD.decode(coded).ok()?).ok()?;
     let (user, password) = plain.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
 }
@@ -258,6 +266,20 @@ mod tests {
         assert_eq!(read("basic YTpiOmM="), pair("a", "b:c"));
         for bad in ["", "Basic", "Bearer QQ==", "Basic !!", "Basic QQ==", "Basic /w=="] {
             assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn basic_credentials_longer_than_any_are_none() {
+        let of = |user: usize, password: usize| {
+            let plain = format!("{}:{}", "u".repeat(user), "p".repeat(password));
+            read_basic(format!("Basic {}", STANDARD.encode(plain)).as_bytes())
+        };
+        let longest = of(255, 255).unwrap();
+        assert_eq!((longest.0.len(), longest.1.len()), (255, 255));
+        assert!(of(255, 1280).is_some());
+        for (user, password) in [(255, 1281), (255, 48 << 10), (48 << 10, 8)] {
+            assert_eq!(of(user, password), None, "{user} and {password} bytes");
         }
     }
 

@@ -1,9 +1,13 @@
-//! When this process has no descriptor left for a connection to a destination. One test after the other: the
-//! limit is the whole process's.
+//! When this process has no descriptor left for a connection to a destination, and how many one takes. One test after
+//! the other: the limit is the whole process's.
+use crate::common::descriptors;
 use crate::common::wire::{Origin, Relay, Wire, get, ok};
-use ekiden_testkit::wait_for;
+use ekiden_model::units::Span;
+use ekiden_testkit::{names, wait_for};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
 use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 /// Everything that can be opened, opened. Its drop sets the limit from before.
@@ -86,4 +90,88 @@ fn waits_a_second_for_a_descriptor() {
         drop((client, rest));
         relay.settles();
     }
+}
+
+/// A name server that gives each name these addresses, and none of IPv6.
+fn name_server(addresses: Vec<Ipv4Addr>) -> SocketAddr {
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let server = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+            let question = &bytes[..length];
+            let empty = names::no_answer(question);
+            let mut reply = empty.clone();
+            // the question ends with its type and its class
+            if empty.ends_with(&[0, 1, 0, 1]) {
+                for address in &addresses {
+                    reply.extend(&names::answer(question, *address, 60)[empty.len()..]);
+                }
+                reply[7] = addresses.len() as u8;
+            }
+            socket.send_to(&reply, from).unwrap();
+        }
+    });
+    server
+}
+
+/// A full queue: a SYN is neither answered nor refused.
+fn black_hole(address: Ipv4Addr, port: u16) -> (SocketAddr, Socket, Vec<TcpStream>) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, port)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let at = socket.local_addr().unwrap().as_socket().unwrap();
+    let come = || TcpStream::connect_timeout(&at, Duration::from_millis(500)).ok();
+    let waiting = std::iter::from_fn(come).collect();
+    (at, socket, waiting)
+}
+
+#[test]
+fn silent_addresses_of_one_name_take_few_descriptors() {
+    const CLIENTS: usize = 8;
+    let _alone = crate::alone();
+    let (hole, _listener, _waiting) = black_hole(Ipv4Addr::UNSPECIFIED, 0);
+    // as many as a reply by UDP holds
+    let server = name_server((1..=28).map(|n| Ipv4Addr::new(127, 0, 1, n)).collect());
+    let relay = Relay::with(|settings| {
+        settings.dns.servers = vec![server.into()];
+        settings.legs.get_mut("direct").unwrap().connect_timeout = Span::from_secs(4);
+    });
+    let before = descriptors();
+    let to = format!("silent.test:{}", hole.port());
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = relay.client();
+            client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
+            std::thread::spawn(move || client.head())
+        })
+        .collect();
+    let mut most = 0;
+    wait_for("all are answered", || {
+        most = most.max(descriptors());
+        clients.iter().all(std::thread::JoinHandle::is_finished)
+    });
+    for client in clients {
+        let head = client.join().unwrap();
+        assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
+    }
+    // both ends of a client, and four attempts; the rest is the relay's own, such as its questions
+    assert!(most <= before + CLIENTS * (2 + 4) + 24, "{most} after {before}");
+}
+
+#[test]
+fn a_silent_address_gives_way_to_the_next_where_no_place_is_left() {
+    let _alone = crate::alone();
+    let origin = Origin::new();
+    let silent = Ipv4Addr::new(127, 0, 1, 1);
+    let (_, _listener, _waiting) = black_hole(silent, origin.port());
+    let server = name_server(vec![silent, Ipv4Addr::LOCALHOST]);
+    let relay = Relay::with(|settings| {
+        settings.budgets.connections = 1;
+        settings.dns.servers = vec![server.into()];
+    });
+    let mut client = relay.client();
+    let host = format!("two.test:{}", origin.port());
+    client.send(format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    answered(&mut client, &origin);
 }

@@ -1,6 +1,6 @@
 //! The final response to the client, and to the cache.
 
-use super::cached::{self, send};
+use super::cached;
 use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
@@ -62,7 +62,8 @@ pub(super) async fn final_response(
             && let Some(hit) = visit.on_not_modified(&plan.request, response, !origin.own)
         {
             let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
-            send(session, &plan.request, &hit, keep_client).await?;
+            let sending = cached::memory_for(session, &hit).await?;
+            cached::send_held(session, &plan.request, &hit, keep_client, sending).await?;
             let clean = origin.incoming.bytes().is_empty();
             return Ok(ExchangeOutcome::Response {
                 keep_client,
@@ -86,9 +87,10 @@ pub(super) async fn final_response(
     drop(annotated);
     to_client(session, &head, read).await?;
     drop(head);
-    // bytes that came with the head count until they are sent
+    // bytes that came with the head count until they are sent; a copy has a policy, which has the fields once more
     let early = origin.incoming.bytes().len();
-    held.resize(response.memory() + early).await;
+    let heads = 1 + usize::from(copy.is_some());
+    held.resize(heads * response.memory() + early).await;
     let early = held.split(early);
     let from = &mut origin.incoming;
     let moved = match (body, &mut copy) {

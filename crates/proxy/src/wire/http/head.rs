@@ -24,9 +24,16 @@ pub struct Field {
 /// long as needed.
 const FIELD: usize = 2 * size_of::<Field>() + 2 * 16;
 
+impl Field {
+    /// Bytes of memory that a field of this name and value takes.
+    pub(crate) const fn memory_of(name: &str, value: &[u8]) -> usize {
+        name.len() + value.len() + FIELD
+    }
+}
+
 /// Bytes of memory that fields take.
 pub(super) fn memory(fields: &[Field]) -> usize {
-    fields.iter().map(|field| field.name.len() + field.value.len() + FIELD).sum()
+    fields.iter().map(|field| Field::memory_of(&field.name, &field.value)).sum()
 }
 
 /// A request's head.

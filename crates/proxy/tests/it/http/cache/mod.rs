@@ -3,6 +3,7 @@
 //! comes to the origin, or it does not, or the origin is asked whether what is stored is still true.
 
 mod invalidation;
+mod memory;
 mod only_if_cached;
 mod reuse;
 mod storage;
