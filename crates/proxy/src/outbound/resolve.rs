@@ -1,19 +1,22 @@
 //! Cached name resolution, one address family at a time.
 
+use crate::outbound::kept_addresses::KeptAddresses;
 use crate::outbound::lookups::Lookups;
 use crate::settings::{Dns, DnsServer, Family};
-use ekiden_model::connect::happy_eyeballs::FamilyAnswers;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::connect::happy_eyeballs::{FamilyAnswers, MOST_ADDRESSES};
 use ekiden_model::units::Span;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
 use hickory_resolver::lookup::Lookup;
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::rr::{RData, RecordType};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +28,10 @@ pub(crate) struct Resolver {
     inner: TokioResolver,
     limit: Duration,
     prefer: Family,
+    kept: Mutex<KeptAddresses>,
+    /// The longest times of what is kept. The library sees to the shortest one.
+    max_ttl: Span,
+    negative_ttl: Span,
     answers: Mutex<FamilyAnswers>,
     lookups: Lookups,
 }
@@ -47,7 +54,8 @@ impl Resolver {
             }),
             Some(servers) => (configured(servers), ResolverOpts::default()),
         };
-        options.cache_size = dns.cache.into();
+        // it would keep whole messages, each of which a zone's owner may make take a MiB
+        options.cache_size = 0;
         options.positive_min_ttl = Some(dns.min_ttl.into());
         options.positive_max_ttl = Some(dns.max_ttl.into());
         options.negative_max_ttl = Some(dns.negative_ttl.into());
@@ -61,8 +69,16 @@ impl Resolver {
             .with_options(options)
             .build()
             .map_err(|error| error.to_string())?;
-        let (answers, lookups) = (Mutex::default(), Lookups::default());
-        Ok(Self { inner, limit, prefer: dns.prefer, answers, lookups })
+        Ok(Self {
+            inner,
+            limit,
+            prefer: dns.prefer,
+            kept: Mutex::new(KeptAddresses::new(dns.cache as usize)),
+            max_ttl: dns.max_ttl,
+            negative_ttl: dns.negative_ttl,
+            answers: Mutex::default(),
+            lookups: Lookups::default(),
+        })
     }
 
     /// Which families to query: IPv6, IPv4.
@@ -72,7 +88,7 @@ impl Resolver {
 
     /// What is known of the preferred family's answers, to ask or to tell.
     pub(crate) fn answers<T>(&self, act: impl FnOnce(&mut FamilyAnswers) -> T) -> T {
-        act(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut locked(&self.answers))
     }
 
     /// Names that are being looked up.
@@ -91,27 +107,43 @@ impl Resolver {
         }
     }
 
-    /// The addresses of one family, possibly none; fails in words: no such name, no answer.
+    /// The first [`MOST_ADDRESSES`] of one family, possibly none; fails in words: no such name, no answer.
     pub(crate) async fn lookup(&self, name: &str, ipv6: bool) -> Result<Vec<IpAddr>, String> {
+        let known = locked(&self.kept).used(clock::now(), name, ipv6);
+        if let Some(known) = known {
+            return Ok(known);
+        }
         let _lookup = self.lookups.begin(name);
         let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
         // absolute, so that no search domain is appended; a name without dots is local
         let absolute = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
-        match self.lookup_in_time(absolute, kind).await {
-            Ok(found) => Ok(found
-                .answers()
-                .iter()
-                .filter_map(|record| match record.data {
-                    RData::A(address) => Some(IpAddr::V4(address.0)),
-                    // an address that maps an IPv4 address is that address, for the rules and the kernel
-                    RData::AAAA(address) => Some(IpAddr::V6(address.0).to_canonical()),
-                    _ => None,
-                })
-                .collect()),
-            Err(error) if error.is_no_records_found() => Ok(Vec::new()),
-            Err(error) => Err(error.to_string()),
-        }
+        let (found, ttl) = match self.lookup_in_time(absolute, kind).await {
+            Ok(found) => {
+                let left = found.valid_until().saturating_duration_since(std::time::Instant::now());
+                // what no server was asked for is valid for a day
+                (addresses(&found), Span::from(left).min(self.max_ttl))
+            }
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) => {
+                // without the zone's word it may be asked for again at once (RFC 2308 §5)
+                let ttl = Span::from_secs(none.negative_ttl.unwrap_or(0).into());
+                (Vec::new(), ttl.min(self.negative_ttl))
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        locked(&self.kept).keep(clock::now(), name, ipv6, &found, ttl);
+        Ok(found)
     }
+}
+
+/// As many as a connection tries.
+fn addresses(found: &Lookup) -> Vec<IpAddr> {
+    let addresses = found.answers().iter().filter_map(|record| match record.data {
+        RData::A(address) => Some(IpAddr::V4(address.0)),
+        // an address that maps an IPv4 address is that address, for the rules and the kernel
+        RData::AAAA(address) => Some(IpAddr::V6(address.0).to_canonical()),
+        _ => None,
+    });
+    addresses.take(MOST_ADDRESSES).collect()
 }
 
 fn configured(servers: &[std::net::SocketAddr]) -> ResolverConfig {
@@ -123,4 +155,99 @@ fn configured(servers: &[std::net::SocketAddr]) -> ResolverConfig {
         NameServerConfig::new(server.ip(), true, connections)
     });
     ResolverConfig::from_parts(None, vec![], servers.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
+    use hickory_resolver::proto::rr::rdata::{A, SOA};
+    use hickory_resolver::proto::rr::{Name, Record};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use tokio::net::UdpSocket;
+
+    /// Sixty addresses for each name, but none for those that begin with `none`; all for ten minutes.
+    fn answer(query: &Message) -> Message {
+        let name = query.queries[0].name().clone();
+        let mut reply = Message::response(query.id, OpCode::Query);
+        reply.add_query(query.queries[0].clone());
+        if name.to_ascii().starts_with("none") {
+            let zone = Name::from_ascii("example.").unwrap();
+            let soa = SOA::new(zone.clone(), zone.clone(), 1, 2, 3, 4, 600);
+            reply.metadata.response_code = ResponseCode::NXDomain;
+            reply.add_authority(Record::from_rdata(zone, 600, RData::SOA(soa)));
+        } else {
+            for n in 0..60 {
+                let address = RData::A(A::new(192, 0, 2, n));
+                reply.add_answer(Record::from_rdata(name.clone(), 600, address));
+            }
+        }
+        reply
+    }
+
+    /// A resolver, and how many questions its server had.
+    async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>) {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let servers = vec![server.local_addr().unwrap().into()];
+        let mut dns = Dns { servers, hosts_file: false, ..Dns::default() };
+        change(&mut dns);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            let mut buffer = [0; 1_500];
+            while let Ok((n, from)) = server.recv_from(&mut buffer).await {
+                count.fetch_add(1, Relaxed);
+                let reply = answer(&Message::from_vec(&buffer[..n]).unwrap());
+                server.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
+            }
+        });
+        (Resolver::new(&dns, Span::from_secs(60)).unwrap(), asked)
+    }
+
+    #[tokio::test]
+    async fn of_a_long_answer_so_many_addresses_are_kept_as_are_tried() {
+        let (resolver, asked) = resolver(|_| {}).await;
+        let first: Vec<IpAddr> = (0..32).map(|n| [192, 0, 2, n].into()).collect();
+        for _ in 0..3 {
+            assert_eq!(resolver.lookup("long.example", false).await, Ok(first.clone()));
+        }
+        assert_eq!(asked.load(Relaxed), 1);
+        assert_eq!(resolver.inner.options().cache_size, 0, "the library keeps no messages");
+    }
+
+    #[tokio::test]
+    async fn answers_are_asked_for_again_after_the_times_of_the_settings() {
+        async fn asked(name: &str, change: impl FnOnce(&mut Dns)) -> usize {
+            let (resolver, asked) = resolver(change).await;
+            for _ in 0..3 {
+                resolver.lookup(name, false).await.unwrap();
+            }
+            asked.load(Relaxed)
+        }
+        assert_eq!(asked("none.example", |_| {}).await, 1);
+        assert_eq!(asked("none.example", |dns| dns.negative_ttl = Span::ZERO).await, 3);
+        // each of the two times holds for its own answers
+        assert_eq!(asked("none.example", |dns| dns.max_ttl = Span::ZERO).await, 1);
+        assert_eq!(asked("long.example", |dns| dns.negative_ttl = Span::ZERO).await, 1);
+        assert_eq!(asked("long.example", |dns| dns.max_ttl = Span::ZERO).await, 3);
+    }
+
+    #[tokio::test]
+    async fn names_beyond_the_number_of_the_settings_are_asked_for_again() {
+        let (resolver, asked) = resolver(|dns| dns.cache = 2).await;
+        for name in ["a.example", "b.example", "c.example", "c.example", "a.example"] {
+            resolver.lookup(name, false).await.unwrap();
+        }
+        assert_eq!(asked.load(Relaxed), 4);
+    }
+
+    #[tokio::test]
+    async fn equal_questions_on_their_way_are_one() {
+        let (resolver, asked) = resolver(|dns| dns.max_ttl = Span::ZERO).await;
+        let look = || resolver.lookup("long.example", false);
+        let (one, two, three) = tokio::join!(look(), look(), look());
+        assert!(one.is_ok() && one == two && two == three);
+        assert_eq!(asked.load(Relaxed), 1);
+    }
 }

@@ -214,10 +214,11 @@ impl Inner {
             let _ = socket::abort(stream.as_fd());
             return;
         };
+        let memory = self.shared.transfer_of(ip.into());
         let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let serving = serve(|| inner.config(), asking, CLIENT, stream);
+            let serving = serve(|| inner.config(), asking, memory, CLIENT, stream);
             tokio::select! {
                 () = serving => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}

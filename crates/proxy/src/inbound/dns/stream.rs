@@ -1,10 +1,13 @@
 //! Questions on a stream (RFC 7766): over TCP, or out of a peer's tunnel. Replies leave as they are there, in any
 //! order.
 
-use super::{Client, Handled, Incoming, answer, receive, reply};
+use super::{Asked, Client, Handled, Incoming, answer, receive, reply};
 use crate::outbound::dns::pipe::read_some;
+use crate::outbound::dns::state::Answered;
 use crate::runtime::RuntimeConfig;
+use crate::transfer::budget::{ReservedMemory, TransferShare};
 use crate::wire::dns::{Messages, framed};
+use ekiden_model::dns::Outcome;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -29,18 +32,47 @@ pub(crate) const PEER: Limits = Limits { idle: Duration::from_secs(60), waiting:
 const WRITING: Duration = Duration::from_secs(5);
 /// A message that a rate holds up is tried again after so long.
 const AGAIN: Duration = Duration::from_millis(100);
+/// An answer of so many bytes takes no more than the question that waits for it, and does not count.
+const SHORT: usize = 512;
+
+/// A question whose answer is there. The reply is written in its turn: until then equal ones share the answer.
+struct Ready {
+    asked: Asked,
+    outcome: Answered,
+    /// What counts the answer, as if no other question shared it, and then the reply.
+    _counted: Option<ReservedMemory>,
+}
+
+impl Ready {
+    /// A long answer that `memory` has no room for is none.
+    fn new(asked: Asked, outcome: Answered, memory: &TransferShare) -> Self {
+        let bytes = match &outcome {
+            Outcome::Fresh(answer, _) | Outcome::Stale(answer) => answer.size(),
+            Outcome::Failed => 0,
+        };
+        if bytes <= SHORT {
+            return Self { asked, outcome, _counted: None };
+        }
+        match memory.reserve(bytes) {
+            Some(counted) => Self { asked, outcome, _counted: Some(counted) },
+            None => Self { asked, outcome: Outcome::Failed, _counted: None },
+        }
+    }
+}
 
 /// Answers until the client ends the stream, asks nothing for too long, or sends a message that is shorter than a header.
-/// While a rate holds up a client's message, nothing more is read: replies on their way are not lost.
+/// While a rate holds up a client's message, nothing more is read: replies on their way are not lost. `memory`: for
+/// answers that wait for their turn.
 pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
     client: Client,
+    memory: TransferShare,
     Limits { idle, waiting }: Limits,
     stream: impl AsyncRead + AsyncWrite + Send,
 ) {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut received = Messages::default();
-    let mut later: JoinSet<Vec<u8>> = JoinSet::new();
+    let mut later: JoinSet<Ready> = JoinSet::new();
     let mut ended = false;
     let mut due = Instant::now() + idle;
     // held up by a rate, and tried again then
@@ -49,10 +81,11 @@ pub(crate) async fn serve(
         let mut out = Vec::new();
         tokio::select! {
             Some(done) = later.join_next(), if !later.is_empty() => {
-                if let Ok(reply) = done
-                    && !send(&mut to, &reply).await
-                {
-                    return;
+                if let Ok(ready) = done {
+                    reply(&config(), &client, &ready.asked, &ready.outcome, &mut out);
+                    if !send(&mut to, &out).await {
+                        return;
+                    }
                 }
                 due = Instant::now() + idle;
             }
@@ -95,13 +128,8 @@ pub(crate) async fn serve(
                     break;
                 }
                 Handled::Later(asked, outcome) => {
-                    let client = client.clone();
-                    later.spawn(async move {
-                        let outcome = outcome.await;
-                        let mut out = Vec::new();
-                        reply(&now, &client, &asked, &outcome, &mut out);
-                        out
-                    });
+                    let memory = memory.clone();
+                    later.spawn(async move { Ready::new(asked, outcome.await, &memory) });
                 }
             }
         }

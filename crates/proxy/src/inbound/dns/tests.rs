@@ -1,18 +1,22 @@
 //! Streams of clients and of peers, without a server around them.
 
-use super::stream::{Limits as StreamLimits, PEER, serve};
+use super::stream::{CLIENT, Limits as StreamLimits, PEER, serve};
 use super::*;
 use crate::resources::Resources;
 use crate::runtime::shared::Shared;
 use crate::settings::{Allowance, ExceededAction, Limits, Settings};
+use crate::transfer::budget::TransferShare;
 use crate::wire::dns::{Messages, framed};
 use bytes::BufMut as _;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Bytes, Rate};
 use hickory_resolver::proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::proto::rr::rdata::{A, TXT};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::net::UdpSocket;
 
 pub(super) fn config(change: impl FnOnce(&mut Settings)) -> Arc<RuntimeConfig> {
     let mut settings = Settings::default();
@@ -24,16 +28,24 @@ pub(super) fn config(change: impl FnOnce(&mut Settings)) -> Arc<RuntimeConfig> {
 
 /// A question that needs no server, behind its length.
 fn question(id: u16) -> Vec<u8> {
+    question_for(id, "a.invalid.", RecordType::A)
+}
+
+fn question_for(id: u16, name: &str, kind: RecordType) -> Vec<u8> {
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
-    let name = Name::from_ascii("a.invalid.").unwrap();
-    message.add_query(Query::query(name, RecordType::A));
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
     framed(&message.to_vec().unwrap()).unwrap()
 }
 
 fn client(payer: Option<&str>) -> Client {
     let ip: IpAddr = [192, 0, 2, 1].into();
     Client { origin: Origin::Tcp(ip), asker: Asker::at(ip), payer: payer.map(Into::into) }
+}
+
+/// The share of that client.
+fn memory(config: &RuntimeConfig) -> TransferShare {
+    config.shared.transfer_of(IpAddr::from([192, 0, 2, 1]).into())
 }
 
 /// Asks for anna, so many times: how many replies there were, and the bytes of them and of their questions.
@@ -125,15 +137,21 @@ async fn codes_of_stream(
     questions: u16,
 ) -> Vec<ResponseCode> {
     let (mut ours, theirs) = duplex(1 << 16);
-    let config = Arc::clone(config);
-    let serving = tokio::spawn(serve(move || Arc::clone(&config), from, limits, theirs));
+    let (config, memory) = (Arc::clone(config), memory(config));
+    let serving = tokio::spawn(serve(move || Arc::clone(&config), from, memory, limits, theirs));
     for id in 0..questions {
         ours.write_all(&question(id)).await.unwrap();
     }
+    let codes = codes_of(ours).await;
+    serving.await.unwrap();
+    codes
+}
+
+/// The codes of all replies; nothing more is asked.
+async fn codes_of(mut ours: DuplexStream) -> Vec<ResponseCode> {
     ours.shutdown().await.unwrap();
     let (mut bytes, mut received) = (Vec::new(), Messages::default());
     ours.read_to_end(&mut bytes).await.unwrap();
-    serving.await.unwrap();
     let mut codes = Vec::new();
     for bytes in bytes.chunks(1_000) {
         received.room().put_slice(bytes);
@@ -175,7 +193,9 @@ async fn bytes_of_a_message_do_not_keep_a_stream_open() {
     let config = config(|_| {});
     let limits = StreamLimits { idle: Duration::from_millis(300), ..PEER };
     let (mut ours, theirs) = duplex(64);
-    let serving = tokio::spawn(serve(move || Arc::clone(&config), client(None), limits, theirs));
+    let memory = memory(&config);
+    let config = move || Arc::clone(&config);
+    let serving = tokio::spawn(serve(config, client(None), memory, limits, theirs));
     ours.write_all(&question(1)).await.unwrap();
     let mut sent = 0;
     while !serving.is_finished() && sent < 200 {
@@ -194,7 +214,8 @@ async fn a_message_without_a_header_ends_a_stream() {
     let (mut ours, theirs) = duplex(1 << 16);
     ours.write_all(&question(1)).await.unwrap();
     ours.write_all(&[0; 2]).await.unwrap();
-    serve(move || Arc::clone(&config), client(None), PEER, theirs).await;
+    let memory = memory(&config);
+    serve(move || Arc::clone(&config), client(None), memory, PEER, theirs).await;
     let mut received = Vec::new();
     ours.read_to_end(&mut received).await.unwrap();
     assert!(received.len() > 12, "the question before is answered");
@@ -211,4 +232,91 @@ async fn a_peer_has_a_rate_and_its_stream_goes_on() {
         assert!((32..150).contains(&known) && known + failed == 200, "{known} and {failed}");
     }
     assert!(config.shared.dns.counts.limited.load(Relaxed) > 100);
+}
+
+/// A server that answers once it was asked for so many names: with text of 3,000 bytes, or an address.
+async fn server_of_long_answers(names: usize) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut asked, mut open, mut buffer) = (BTreeMap::new(), false, [0; 1_500]);
+        while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
+            let query = Message::from_vec(&buffer[..n]).unwrap();
+            asked.insert(query.queries[0].name().to_lowercase().to_ascii(), (query, from));
+            open |= asked.len() == names;
+            if !open {
+                continue;
+            }
+            for (query, from) in std::mem::take(&mut asked).into_values() {
+                let mut reply = Message::response(query.id, OpCode::Query);
+                reply.add_query(query.queries[0].clone());
+                let data = match query.queries[0].query_type() {
+                    RecordType::TXT => RData::TXT(TXT::new(vec!["x".repeat(200); 15])),
+                    _ => RData::A(A::new(192, 0, 2, 7)),
+                };
+                let name = query.queries[0].name().clone();
+                reply.add_answer(Record::from_rdata(name, 60, data));
+                socket.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
+            }
+        }
+    });
+    at
+}
+
+#[tokio::test]
+async fn answers_that_wait_for_a_slow_reader_have_a_share_of_memory() {
+    const NAMES: u16 = 40;
+    let server = server_of_long_answers(NAMES.into()).await;
+    let config = config(|settings| {
+        settings.dns.servers = vec![server.into()];
+        settings.budgets.memory = Bytes::kib(64);
+    });
+    // it does not hold the first reply
+    let (mut ours, theirs) = duplex(2_048);
+    let (in_effect, memory) = (Arc::clone(&config), memory(&config));
+    let in_effect = move || Arc::clone(&in_effect);
+    let serving = tokio::spawn(serve(in_effect, client(None), memory, CLIENT, theirs));
+    for id in 0..NAMES {
+        let asked = question_for(id, &format!("n{id}.example."), RecordType::TXT);
+        ours.write_all(&asked).await.unwrap();
+    }
+    let seen = || {
+        let seen = locked(&config.shared.dns.answers).snapshot();
+        (seen.asked, seen.waiting)
+    };
+    while seen() != (NAMES.into(), 0) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // each of those that waited has its turn
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+    let used = config.shared.transfer.status()[1].used;
+    assert!((16 << 10..=32 << 10).contains(&used), "{used} bytes of the share, which is half");
+    let codes = codes_of(ours).await;
+    serving.await.unwrap();
+    let count = |code: ResponseCode| codes.iter().filter(|one| **one == code).count();
+    let (answered, failed) = (count(ResponseCode::NoError), count(ResponseCode::ServFail));
+    assert_eq!((answered + failed, codes.len()), (NAMES.into(), NAMES.into()));
+    assert!((5..=15).contains(&answered), "{answered} answers of 3 KiB");
+    assert_eq!(config.shared.transfer.status()[1].used, 0);
+}
+
+#[tokio::test]
+async fn short_answers_need_no_memory() {
+    let server = server_of_long_answers(2).await;
+    let config = config(|settings| settings.dns.servers = vec![server.into()]);
+    let transfer = &config.shared.transfer;
+    let all = transfer.unshared().reserve(Bytes::mib(64).as_usize());
+    assert!(all.is_some() && memory(&config).reserve(1).is_none());
+    let (mut ours, theirs) = duplex(1 << 16);
+    let (in_effect, memory) = (Arc::clone(&config), memory(&config));
+    let in_effect = move || Arc::clone(&in_effect);
+    let serving = tokio::spawn(serve(in_effect, client(None), memory, PEER, theirs));
+    ours.write_all(&question_for(1, "long.example.", RecordType::TXT)).await.unwrap();
+    ours.write_all(&question_for(2, "short.example.", RecordType::A)).await.unwrap();
+    let mut codes = codes_of(ours).await;
+    serving.await.unwrap();
+    codes.sort_unstable_by_key(|code| u16::from(*code));
+    assert_eq!(codes, [ResponseCode::NoError, ResponseCode::ServFail]);
 }

@@ -3,13 +3,13 @@
 
 use super::lookups::{EndedLookup, NameLookups, WaitingDatagram, resolve};
 use super::peers::Peers;
-use super::recent::Recent;
 use super::resolved::ResolvedName;
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::udp_counts::DropReason;
 use crate::outbound::dial::{DialFrom, check, leads_to};
+use crate::outbound::recent::Recent;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::route::Route;

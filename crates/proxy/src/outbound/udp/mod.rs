@@ -3,7 +3,6 @@
 pub(crate) mod direct;
 mod lookups;
 pub(crate) mod peers;
-mod recent;
 mod resolved;
 pub(crate) mod route;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! An association's remote hosts. Only they may answer (RFC 4787 §5, address and port-dependent
 //! filtering), while datagrams go to them.
 
-use super::recent::Recent;
+use crate::outbound::recent::Recent;
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
 

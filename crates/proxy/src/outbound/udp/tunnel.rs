@@ -8,8 +8,8 @@
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::udp_counts::DropReason;
+use crate::outbound::recent::Recent;
 use crate::outbound::tunnel::FlowRequest;
-use crate::outbound::udp::recent::Recent;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;

@@ -96,10 +96,13 @@ impl Answer {
 
     /// The same, to be kept for so long.
     pub(super) fn found(self, ttl: Span) -> Found<Arc<Self>> {
-        let bytes =
-            (self.bytes.len() + 2 * self.ttls.len() + 17 * self.addresses.len() + BESIDE) as u64;
-        let negative = self.negative;
+        let (bytes, negative) = (self.size() as u64, self.negative);
         Found { answer: Arc::new(self), bytes, ttl, negative }
+    }
+
+    /// The bytes of memory that it takes.
+    pub fn size(&self) -> usize {
+        [self.bytes.len(), 2 * self.ttls.len(), 17 * self.addresses.len(), BESIDE].iter().sum()
     }
 
     /// Its records and those that prove that there are none.

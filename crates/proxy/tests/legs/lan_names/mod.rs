@@ -4,6 +4,7 @@ mod amplification;
 mod beliefs;
 mod https;
 mod openings;
+mod own;
 mod server;
 mod shares;
 
