@@ -60,25 +60,7 @@ pub(super) fn passed<'a>(
     Cow::Owned(response)
 }
 
-/// Sends a cached response, whose body the caller has counted; the error tells, in words, why it did not arrive. Where
-/// there is no memory for its head, the client gets 503 instead.
-pub(super) async fn send(
-    session: &Session,
-    request: &Request,
-    hit: &CacheHit,
-    keep: bool,
-) -> Result<(), Broken> {
-    match memory_for(session, hit).await {
-        Ok(held) => send_held(session, request, hit, keep, held).await,
-        Err(failure) => {
-            let text = failure.response(&session.config.settings.name, request.method == "HEAD");
-            session.send_and_close(&text).await;
-            Err(Broken::by_relay(failure.text))
-        }
-    }
-}
-
-/// What [`send_held`] takes: for the head that is made, twice while it is written, and for the stored one, which the
+/// What [`send`] takes: for the head that is made, twice while it is written, and for the stored one, which the
 /// cache may drop meanwhile.
 pub(super) async fn memory_for(session: &Session, hit: &CacheHit) -> Result<HeldMemory, Failure> {
     let stored = &hit.stored;
@@ -93,8 +75,8 @@ fn stored_head(stored: &StoredResponse) -> usize {
     2 * stored.head_memory()
 }
 
-/// Sends a cached response, which counts in `held` beside its body.
-pub(super) async fn send_held(
+/// Sends a cached response, which counts in `held` beside its body; the error tells, in words, why it did not arrive.
+pub(super) async fn send(
     session: &Session,
     request: &Request,
     hit: &CacheHit,

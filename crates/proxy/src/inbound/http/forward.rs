@@ -175,7 +175,7 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: &mut HeldMe
             Err(failure) => refuse(session, &mut entry, &failure, Some(&request)).await,
         };
     }
-    let next = match target::of_request(&request) {
+    let mut next = match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
             // what is needed of it was copied
@@ -186,16 +186,13 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: &mut HeldMe
         }
         Err(bad) => refuse_early(session, &bad.into(), Some(&request)).await,
     };
-    match next {
-        NextStep::Tunnel(mut tunnel) => {
-            let early = std::mem::take(&mut tunnel.early_up.bytes);
-            // they count already, with what goes now
-            let counted = held.split(early.capacity());
-            tunnel.early_up = EarlyBytes::new(early, counted);
-            NextStep::Tunnel(tunnel)
-        }
-        next => next,
+    if let NextStep::Tunnel(tunnel) = &mut next {
+        // they count already, with what goes now
+        let early = std::mem::take(&mut tunnel.early_up.bytes);
+        let counted = held.split(early.capacity());
+        tunnel.early_up = EarlyBytes::new(early, counted);
     }
+    next
 }
 
 /// What is read of the relay itself.
@@ -266,7 +263,7 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
         (known @ (Ok(Some(_)) | Err(_)), Some(_)) if !session.may_log_in() => known?,
         (_, Some(value)) => {
             let Some((user, password)) = read_basic(value) else {
-                let text = "the log-in does not use Basic, the only supported scheme";
+                let text = "the log-in is not by Basic, the only scheme here, or too long";
                 return Err(Failure::new(FailureKind::LogIn, text));
             };
             Some(session.log_in(&user, &password).await?)
@@ -410,10 +407,14 @@ async fn answer_from_cache(
     plan: &ForwardPlan,
     hit: &CacheHit,
 ) -> NextStep {
+    let held = match cached::memory_for(session, hit).await {
+        Ok(held) => held,
+        Err(failure) => return refuse(session, entry, &failure, Some(&plan.request)).await,
+    };
     session.registration.set_state(ConnectionState::Relaying);
     entry.status = Some(if hit.client_has_it { 304 } else { hit.stored.status });
     let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
-    match cached::send(session, &plan.request, hit, keep_client).await {
+    match cached::send(session, &plan.request, hit, keep_client, held).await {
         Ok(()) => {
             session.log(entry, "from the cache");
             if keep_client { NextStep::Request } else { end(session).await }

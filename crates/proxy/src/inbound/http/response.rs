@@ -63,7 +63,7 @@ pub(super) async fn final_response(
         {
             let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
             let sending = cached::memory_for(session, &hit).await?;
-            cached::send_held(session, &plan.request, &hit, keep_client, sending).await?;
+            cached::send(session, &plan.request, &hit, keep_client, sending).await?;
             let clean = origin.incoming.bytes().is_empty();
             return Ok(ExchangeOutcome::Response {
                 keep_client,
