@@ -289,8 +289,7 @@ async fn refuse(
     entry.status = Some(status);
     session.on_failure(entry, failure);
     let head_only = request.is_some_and(|request| request.method == "HEAD");
-    let text = failure.response(&session.config.settings.name, head_only);
-    session.send_and_close(&text).await;
+    session.send_and_close(&failure.response(&session.config.settings.name, head_only)).await;
     NextStep::Close
 }
 
