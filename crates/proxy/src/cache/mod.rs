@@ -11,6 +11,7 @@ mod changes;
 mod copy;
 mod directives;
 mod disk;
+mod early;
 mod entry;
 mod lost;
 mod reading;
@@ -33,6 +34,7 @@ use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request};
 use changes::Changes;
 use disk::CacheFolder;
+use early::EarlyRemovals;
 use ekiden_model::units::Bytes;
 use entry::{CacheEntry, VaryRule};
 use foyer::{Event, EventListener, HybridCache};
@@ -50,6 +52,8 @@ pub(crate) struct Cache {
     settings: settings::Cache,
     /// Empty until the disk was scanned; requests bypass the cache meanwhile.
     store: OnceLock<HybridCache<String, CacheEntry>>,
+    /// What was removed meanwhile.
+    early: EarlyRemovals,
     changes: Arc<Changes>,
     /// The lock on the folder.
     folder: Option<Arc<CacheFolder>>,
@@ -148,6 +152,7 @@ impl Cache {
         let cache = Arc::new(Self {
             settings: settings.clone(),
             store: OnceLock::new(),
+            early: EarlyRemovals::default(),
             changes: Arc::default(),
             folder: folder.map(Arc::new),
             counts: Arc::default(),
@@ -157,14 +162,27 @@ impl Cache {
         let opening = Arc::clone(&cache);
         tokio::spawn(async move {
             match opening.build(memory.as_usize()).await {
-                // set once, here
-                Ok(store) => drop(opening.store.set(store)),
+                Ok(store) => opening.opened(&store).await,
                 Err(error) => {
-                    tracing::error!(%error, "cannot open the cache; requests bypass it")
+                    opening.early.give_up();
+                    tracing::error!(%error, "cannot open the cache; requests bypass it");
                 }
             }
         });
         Ok(Some(cache))
+    }
+
+    /// What was removed since the start must not come back from the disk.
+    async fn opened(&self, store: &HybridCache<String, CacheEntry>) {
+        // set once, here
+        let open = || drop(self.store.set(store.clone()));
+        while !self.early.apply(|key| self.remove_from(store, key), open) {
+            if let Err(error) = store.clear().await {
+                self.early.give_up();
+                tracing::error!(%error, "cannot empty the cache's disk of what was changed; requests bypass it");
+                return;
+            }
+        }
     }
 
     pub(crate) async fn close(&self) {
@@ -287,7 +305,15 @@ impl Cache {
     /// Answers about it that are on their way, from an origin or the disk, are not put there afterwards.
     fn remove(&self, key: &str) {
         self.changes.on_change(key);
-        let Some(store) = self.store.get() else { return };
+        if self.early.add(key) {
+            return;
+        }
+        if let Some(store) = self.store.get() {
+            self.remove_from(store, key);
+        }
+    }
+
+    fn remove_from(&self, store: &HybridCache<String, CacheEntry>, key: &str) {
         // a removal costs a write
         if store.contains(key) {
             store.remove(key);

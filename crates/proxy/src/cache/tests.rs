@@ -16,19 +16,19 @@ impl Cache {
         }
     }
 
-    fn opened(&self) -> &HybridCache<String, CacheEntry> {
+    fn store(&self) -> &HybridCache<String, CacheEntry> {
         self.store.get().unwrap()
     }
 
     /// Puts an entry on disk, and out of memory.
     async fn put_on_disk(&self, url: &str, entry: CacheEntry) {
-        visit::put(self.opened(), &key(url), entry);
-        self.opened().storage().wait().await;
+        visit::put(self.store(), &key(url), entry);
+        self.store().storage().wait().await;
         self.leave_memory(url);
     }
 
     fn leave_memory(&self, url: &str) {
-        self.opened().memory().remove(&key(url));
+        self.store().memory().remove(&key(url));
     }
 
     async fn look(self: &Arc<Self>, url: &str, budget: &Arc<TransferBudget>) -> CacheLookup {
@@ -109,7 +109,7 @@ async fn a_response_is_validated_after_the_clock_was_set_back() {
             settings::Cache { memory: Some(Bytes::mib(1)), ..settings::Cache::default() };
         let cache = Cache::open(&settings, PLENTY).unwrap().unwrap();
         cache.is_open().await;
-        cache.opened().insert(key(A), response(A, arrived, b"body"));
+        cache.store().insert(key(A), response(A, arrived, b"body"));
         let found = cache.look(A, &budget(PLENTY)).await;
         if is_fresh {
             assert!(matches!(found, CacheLookup::Hit(_)), "{arrived:?}");
@@ -120,6 +120,28 @@ async fn a_response_is_validated_after_the_clock_was_set_back() {
         let asked: Vec<_> = visit.conditions().iter().map(|field| &field.value[..]).collect();
         assert_eq!(asked, [b"\"a\""]);
     }
+}
+
+#[tokio::test]
+async fn a_change_before_the_disk_was_scanned_holds() {
+    const B: &str = "http://b/";
+    let folder = tempfile::tempdir().unwrap();
+    let cache = with_disk(folder.path(), PLENTY, PLENTY).await;
+    for url in [A, B] {
+        cache.put_on_disk(url, fresh(url, b"body")).await;
+    }
+    cache.close().await;
+    drop(cache);
+    let settings = of_disk(folder.path(), PLENTY);
+    let reads = DiskReads::new(&settings, PLENTY).with_patience(Duration::from_secs(3_600));
+    let cache = Cache::open_with(&settings, reads).unwrap().unwrap();
+    // it opens once this task waits
+    cache.remove(&key(A));
+    cache.is_open().await;
+    let budget = budget(PLENTY);
+    assert_eq!(forwarded(&cache.look(A, &budget).await), Some(ForwardReason::UriMiss));
+    assert!(matches!(cache.look(B, &budget).await, CacheLookup::Hit(_)));
+    cache.close().await;
 }
 
 #[tokio::test]
@@ -173,7 +195,7 @@ async fn reads_of_the_disk_are_few_at_once_and_count_in_the_budget() {
     cache.leave_memory(&url(0));
     let none = self::budget(Bytes::new(read - 1));
     assert_eq!(forwarded(&cache.look(&url(0), &none).await), Some(ForwardReason::Bypass));
-    assert!(!cache.opened().memory().contains(&key(&url(0))));
+    assert!(!cache.store().memory().contains(&key(&url(0))));
     cache.close().await;
 }
 
@@ -197,7 +219,7 @@ async fn a_read_of_the_disk_does_not_bring_back_what_was_removed_meanwhile() {
         cache.remove(&key(A));
         // a read that has ended found it
         assert!(lookup.await.unwrap().is_none() || !was_read);
-        assert!(!cache.opened().memory().contains(&key(A)));
+        assert!(!cache.store().memory().contains(&key(A)));
         assert_eq!(forwarded(&cache.look(A, &budget).await), Some(ForwardReason::UriMiss));
     }
     cache.close().await;
@@ -208,7 +230,7 @@ async fn a_read_of_the_disk_does_not_bring_back_what_was_removed_meanwhile() {
 async fn entries_that_wait_for_the_disk_are_not_found_after_their_removal() {
     let folder = tempfile::tempdir().unwrap();
     let cache = with_disk(folder.path(), PLENTY, PLENTY).await;
-    cache.opened().insert(key(A), fresh(A, b"old"));
+    cache.store().insert(key(A), fresh(A, b"old"));
     cache.remove(&key(A));
     assert!(forwarded(&cache.look(A, &budget(PLENTY)).await).is_some());
     cache.close().await;
@@ -221,13 +243,13 @@ async fn an_older_response_does_not_return_from_a_disk_that_did_not_take_the_new
     cache.put_on_disk(A, fresh(A, b"old")).await;
     for n in 0..20 {
         let url = format!("http://a/{n}");
-        cache.opened().insert(key(&url), fresh(&url, &[7; 1 << 20]));
+        cache.store().insert(key(&url), fresh(&url, &[7; 1 << 20]));
     }
     let lost = cache.status().not_written;
-    visit::put(cache.opened(), &key(A), fresh(A, b"new"));
+    visit::put(cache.store(), &key(A), fresh(A, b"new"));
     assert_eq!(cache.status().not_written, lost + 1);
     cache.leave_memory(A);
-    cache.opened().storage().wait().await;
+    cache.store().storage().wait().await;
     let lookup = cache.look(A, &budget(PLENTY)).await;
     assert_eq!(forwarded(&lookup), Some(ForwardReason::UriMiss));
     cache.close().await;
@@ -238,14 +260,14 @@ async fn a_removal_of_nothing_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cache = with_disk(folder.path(), PLENTY, PLENTY).await;
     cache.put_on_disk(A, fresh(A, b"body")).await;
-    let writes = || cache.opened().statistics().disk_write_ios();
+    let writes = || cache.store().statistics().disk_write_ios();
     let before = writes();
     cache.remove(&key("http://b/"));
     // a write would come now
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!((writes(), cache.status().removed), (before, 0));
     cache.remove(&key(A));
-    cache.opened().storage().wait().await;
+    cache.store().storage().wait().await;
     assert_eq!(cache.status().removed, 1);
     cache.close().await;
 }

@@ -13,7 +13,7 @@ use crate::outbound::tunnel::{FlowOwner, FlowRequest};
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
-use crate::resources::{ManagedLeg, Resources};
+use crate::resources::{IdleOrigin, ManagedLeg, PoolKey, Resources};
 use crate::transfer::budget::{EarlyBytes, TransferShare};
 use crate::transfer::buffered::{close_gently, write_all};
 use ekiden_linux::sockets::apply::Inherited;
@@ -295,6 +295,16 @@ impl Session {
     pub(crate) fn count_moved(&self, direction: Direction, bytes: usize) {
         if let Some(share) = self.share().filter(|_| bytes > 0) {
             share.charge_later(direction, bytes);
+        }
+    }
+
+    /// Leaves the connection to a server. One that is kept may be another client's at once, which the end of this one
+    /// must not break.
+    pub(crate) fn leave_origin(&self, kept: Option<(IdleOrigin, PoolKey)>) {
+        self.registration.set_upstream_leg(Arc::new([]), None);
+        self.registration.entry.legs[1].store(0, Relaxed);
+        if let Some((origin, key)) = kept {
+            self.resources().put_idle(origin, key);
         }
     }
 

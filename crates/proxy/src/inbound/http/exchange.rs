@@ -13,8 +13,8 @@ use crate::observe::access_log::CutBy;
 use crate::observe::named_leg::limits;
 use crate::observe::registry::ConnectionState;
 use crate::outbound::dial::wait_until;
-use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
+use crate::resources::{HeldMemory, IdleOrigin, PoolKey};
 use crate::session::{LogEntry, OpenTunnel, Session};
 use crate::transfer::budget::EarlyBytes;
 use crate::transfer::buffered::{BufferedStream, write_all};
@@ -29,8 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) enum ExchangeResult {
+    /// With the connection to the server, where that can be kept for another request.
     Done {
         keep_client: bool,
+        kept: Option<(IdleOrigin, PoolKey)>,
     },
     Upgraded(Box<OpenTunnel>),
     /// It broke off within the response, or the client left.
@@ -74,13 +76,11 @@ pub(super) async fn exchange(
         match result {
             Ok(ExchangeOutcome::Response { keep_client, keep_origin }) => {
                 origin.reused = true;
-                if keep_origin {
-                    let key = origin.key(session.owner());
-                    origin.idle_since = clock::now();
-                    origin.keeper = session.source();
-                    session.resources().put_idle(origin, key);
-                }
-                return Ok(ExchangeResult::Done { keep_client });
+                origin.idle_since = clock::now();
+                origin.keeper = session.source();
+                let key = origin.key(session.owner());
+                let kept = keep_origin.then_some((origin, key));
+                return Ok(ExchangeResult::Done { keep_client, kept });
             }
             Ok(ExchangeOutcome::Upgraded(held)) => {
                 let limits = limits(&origin.route.client_leg.leg, &origin.leg.leg);

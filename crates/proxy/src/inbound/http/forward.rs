@@ -309,15 +309,13 @@ async fn connect(
     if let Err(failure) = checked {
         return refuse(session, &mut entry, &failure, None).await;
     }
-    // a copy of the fields, kept while the way is opened
+    // a copy of the fields
     let copied = fields::values(&request.fields, "via").map(|value| 2 * value.len()).sum();
-    let Some(counted) = session.permit.hold(copied).await else {
+    let Some(_counted) = session.permit.hold(copied).await else {
         return refuse(session, &mut entry, &NO_MEMORY.into(), None).await;
     };
     let via = via(session, request.version, &request.fields);
-    let opened = session.open(to, Purpose::Tunnel { via: &via }).await;
-    drop((via, counted));
-    match opened {
+    match session.open(to, Purpose::Tunnel { via: &via }).await {
         Ok(way) => {
             let answer = reply::connected(request.version);
             if !session.answer_opened(answer, (&mut entry, 200)).await {
@@ -383,8 +381,9 @@ async fn forward(
         }
     }
     match exchange(session, incoming, &plan, body, &mut entry).await {
-        Ok(ExchangeResult::Done { keep_client }) => {
+        Ok(ExchangeResult::Done { keep_client, kept }) => {
             session.log(&entry, "done");
+            session.leave_origin(kept);
             if keep_client { NextStep::Request } else { end(session).await }
         }
         Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(*tunnel),

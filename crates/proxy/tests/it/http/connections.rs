@@ -1,10 +1,27 @@
 //! Which requests share a connection, in which order they are answered, and who hears of an end.
+use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, Wire, field, get, ok, request};
 use ekiden_model::units::Span;
 
 /// A relay that keeps connections to origins for a moment.
 fn forgetful() -> Relay {
     Relay::with(|settings| settings.pool.idle = Span::from_millis(100))
+}
+
+/// It may be another client's, while this one takes its time to end.
+#[test]
+fn after_its_last_answer_a_client_has_left_its_server() {
+    let (relay, origin) = (Relay::new(), Origin::new());
+    let mut client = relay.client();
+    client.send(get(&origin, "/", "Connection: close\r\n"));
+    let mut server = origin.accept();
+    server.head();
+    let legs = || relay.status().connections.iter().map(|one| one.legs.len()).collect::<Vec<_>>();
+    assert_eq!(legs(), [2]);
+    server.send(ok("x"));
+    wait_until(|| relay.status().idle.pooled == 1, || format!("{:?}", relay.status().idle));
+    assert_eq!(legs(), [1]);
+    assert_eq!(client.until_end().lines().last(), Some("x"));
 }
 
 #[test]
