@@ -270,8 +270,7 @@ impl Peers {
         let draining = known.values().filter_map(|known| locked(&known.draining).take());
         let drivers: Vec<_> = ready.chain(draining).map(|ready| ready.driver).collect();
         for driver in drivers.iter().chain(&self.inner.listening) {
-            driver.shared.stop.store(true, std::sync::atomic::Ordering::Release);
-            driver.shared.ring();
+            driver.shared.end();
         }
         // each thread sends its final frames as soon as it runs, some of them over TCP
         tokio::time::sleep(GOODBYE).await;
