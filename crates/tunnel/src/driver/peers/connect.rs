@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// Addresses of a relay that are tried, and how long after each other.
-pub(super) const MOST_ADDRESSES: usize = 4;
+const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
 /// UDP is tried alone for this long: a handshake over a satellite, with a loss.
 const UDP_FIRST: Duration = Duration::from_secs(3);
@@ -153,11 +153,7 @@ impl Inner {
         carriers: TransportMode,
         hasty: bool,
     ) -> Result<Attempt, TunnelEnd> {
-        let resolved = tokio::net::lookup_host(&joined.address).await;
-        let addresses: Vec<_> = resolved
-            .map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?
-            .take(MOST_ADDRESSES)
-            .collect();
+        let addresses = resolve(&joined.address).await?;
         // a little after one another, as RFC 8305 does for TCP; the first that answers is kept
         let mut attempts = JoinSet::new();
         let start = |attempts: &mut JoinSet<_>, over: Underlay| {
@@ -197,9 +193,6 @@ impl Inner {
                 }
                 Some(Err(error)) => why.push(format!("the attempt ended: {error}")),
                 None if other.take().is_some() => start(&mut attempts, Underlay::Tcp),
-                None if why.is_empty() => {
-                    return Err(format!("{} has no address", joined.address).into());
-                }
                 None => return Err(TunnelEnd { reason: why.join("; "), by_peer }),
             }
         }
@@ -345,6 +338,29 @@ impl Inner {
     }
 }
 
+/// The first addresses of a relay, at least one. Errors: there is none, in words.
+pub(super) async fn resolve(name: &str) -> Result<Vec<SocketAddr>, String> {
+    let found = tokio::net::lookup_host(name).await;
+    destinations(name, found.map_err(|error| format!("{name} cannot be resolved: {error}"))?)
+}
+
+/// Without those that nobody can be at: some name servers answer so for what they block.
+fn destinations(
+    name: &str,
+    found: impl Iterator<Item = SocketAddr>,
+) -> Result<Vec<SocketAddr>, String> {
+    let is_one = |at: &SocketAddr| at.port() != 0 && !at.ip().is_unspecified();
+    let (mut usable, others): (Vec<_>, Vec<_>) = found.partition(is_one);
+    usable.truncate(MOST_ADDRESSES);
+    match others.first() {
+        Some(at) if usable.is_empty() => Err(format!(
+            "{name} leads to {at}, where no relay can be: look at the name server, or at the invitation"
+        )),
+        None if usable.is_empty() => Err(format!("{name} has no address")),
+        _ => Ok(usable),
+    }
+}
+
 /// Waits for the end of a tunnel that gets no new flows here, and ends it once it has none.
 async fn drained(driver: &Driver, tunnel: TunnelId, ended: impl Future<Output = TunnelEnd>) {
     let mut ended = std::pin::pin!(ended);
@@ -373,6 +389,23 @@ async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_at_which_no_relay_can_be_is_not_tried() {
+        let of = |found: &[&str]| {
+            destinations("a.example:1", found.iter().map(|at| at.parse().unwrap()))
+        };
+        for at in ["0.0.0.0:1", "[::]:1", "192.0.2.1:0"] {
+            let why = of(&[at]).unwrap_err();
+            assert!(why.starts_with(&format!("a.example:1 leads to {at}, ")), "{why}");
+            let [one, other] = ["192.0.2.1:1", "[2001:db8::1]:1"];
+            let kept = [one, other].map(|at| at.parse::<SocketAddr>().unwrap());
+            assert_eq!(of(&[one, at, other]).unwrap(), kept);
+        }
+        assert_eq!(of(&["0.0.0.0:1", "[::]:1"]).unwrap_err(), of(&["0.0.0.0:1"]).unwrap_err());
+        assert_eq!(of(&[]).unwrap_err(), "a.example:1 has no address");
+        assert_eq!(of(&["192.0.2.1:1"; MOST_ADDRESSES + 1]).unwrap().len(), MOST_ADDRESSES);
+    }
 
     #[test]
     fn udp_is_tried_again_after_30_s_and_then_after_twice_as_long_up_to_10_min() {
