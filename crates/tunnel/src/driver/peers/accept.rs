@@ -143,7 +143,7 @@ impl Inner {
         });
     }
 
-    fn on_down(
+    pub(super) fn on_down(
         &self,
         ended: (&Arc<Driver>, TunnelId),
         peer: Fingerprint,
@@ -152,8 +152,9 @@ impl Inner {
     ) {
         let reason = end.reason.as_str();
         let is_trial = end.by_peer && reason.contains(TRIAL);
-        let other = self.other_tunnel(ended, peer, own);
         self.find(peer, own, |known| {
+            // while nobody else changes which is used: the other one's end, too, is heard before this or after it
+            let other = self.other_tunnel(ended, peer, own);
             let goes_on = other.is_some();
             let lost = |ready: &mut Option<Ready>| {
                 // another may have come up meanwhile

@@ -114,6 +114,7 @@ struct Inner {
     incoming: mpsc::Sender<Incoming>,
     listening: Vec<Arc<Driver>>,
     addresses: Vec<SocketAddr>,
+    /// Locked before a driver's core, where both are.
     known: Mutex<BTreeMap<String, PeerState>>,
     /// Held while the store, what is known, and who is admitted change together; before the others.
     changes: Mutex<()>,
