@@ -94,56 +94,55 @@ impl Joined {
 impl Inner {
     /// Keeps a tunnel to a relay that invited us.
     pub(crate) async fn connect(self: Arc<Self>, joined: Arc<Joined>) {
-        self.leave_unattended(&joined.name);
+        self.leave_unattended(&joined);
         // a peer that ended a tunnel itself may not know this relay any more
         let mut hasty = true;
         loop {
-            self.on_attempt(&joined.name, None);
+            self.on_attempt(&joined, None);
             let end = match self.reach(&joined, self.settings.carrier, hasty).await {
                 Ok(up) => self.keep(&joined, up).await,
                 Err(end) => end,
             };
             let TunnelEnd { reason: why, by_peer } = end;
-            if let Some(known) = locked(&self.known).get(&joined.name) {
-                *locked(&known.last_error) = Some(why.clone());
-            }
+            self.as_known(&joined, |known| *locked(&known.last_error) = Some(why.clone()));
             let AttemptEnd { pause, lasted } = locked(&joined.reconnect).on_end(clock::now());
             hasty = lasted && !by_peer;
             tracing::debug!(peer = %joined.name, why, %pause, "connecting again after a pause");
-            self.on_attempt(&joined.name, Some(clock::now() + pause));
+            self.on_attempt(&joined, Some(clock::now() + pause));
             tokio::time::sleep(pause.into()).await;
         }
     }
 
+    /// What is known of it, unless it was revoked or replaced.
+    fn as_known<T>(&self, joined: &Joined, then: impl FnOnce(&PeerState) -> T) -> Option<T> {
+        self.find(joined.fingerprint, Some(joined), then)
+    }
+
     /// A tunnel from before a panic, to which nobody attends.
-    fn leave_unattended(&self, name: &str) {
-        self.set_draining(name, None);
-        if let Some(known) = locked(&self.known).get(name)
-            && known.ready.send_if_modified(|ready| ready.take().is_some())
-        {
-            locked(&known.outage).on_lost(clock::now());
-        }
+    fn leave_unattended(&self, joined: &Joined) {
+        self.set_draining(joined, None);
+        self.as_known(joined, |known| {
+            if known.ready.send_if_modified(|ready| ready.take().is_some()) {
+                locked(&known.outage).on_lost(clock::now());
+            }
+        });
     }
 
     /// A stop ends it, too.
-    fn set_draining(&self, name: &str, tunnel: Option<Ready>) {
-        if let Some(known) = locked(&self.known).get(name) {
-            *locked(&known.draining) = tunnel;
-        }
+    fn set_draining(&self, joined: &Joined, tunnel: Option<Ready>) {
+        self.as_known(joined, |known| *locked(&known.draining) = tunnel);
     }
 
     /// Logs about a peer where it is due.
-    fn log_line(&self, name: &str, log: impl FnOnce(Option<u64>)) {
-        let due = locked(&self.known).get(name).and_then(PeerState::log_line);
-        if let Some(left_out) = due {
+    fn log_line(&self, joined: &Joined, log: impl FnOnce(Option<u64>)) {
+        let due = self.as_known(joined, PeerState::log_line);
+        if let Some(left_out) = due.flatten() {
             log(left_out);
         }
     }
 
-    fn on_attempt(&self, name: &str, next: Option<Time>) {
-        if let Some(known) = locked(&self.known).get(name) {
-            locked(&known.outage).on_attempt(next);
-        }
+    fn on_attempt(&self, joined: &Joined, next: Option<Time>) {
+        self.as_known(joined, |known| locked(&known.outage).on_attempt(next));
     }
 
     /// The first tunnel that is up, of all addresses and carriers.
@@ -208,7 +207,7 @@ impl Inner {
         let (driver, tunnel, peer) = (Arc::clone(&up.driver), up.tunnel, up.peer);
         let mut over_tcp = std::pin::pin!(self.attend_until_end(joined, up));
         loop {
-            self.log_line(&joined.name, |left_out| tracing::warn!(
+            self.log_line(joined, |left_out| tracing::warn!(
                 peer = %joined.name,
                 left_out,
                 "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; trying UDP again beside it"
@@ -218,24 +217,24 @@ impl Inner {
                 end = &mut over_tcp => return end,
                 up = self.udp_again(joined) => up,
             };
-            self.log_line(&joined.name, |left_out| {
+            self.log_line(joined, |left_out| {
                 tracing::info!(
                     peer = %joined.name,
                     left_out,
                     "UDP answers again: new flows go over it, those there are end over TCP"
                 )
             });
-            self.set_draining(&joined.name, Some(Ready { driver: Arc::clone(&driver), tunnel }));
+            self.set_draining(joined, Some(Ready { driver: Arc::clone(&driver), tunnel }));
             let mut over_udp = std::pin::pin!(self.attend_until_end(joined, up));
             let lost = tokio::select! {
                 end = &mut over_udp => Some(end),
                 () = drained(&driver, tunnel, &mut over_tcp) => None,
             };
-            self.set_draining(&joined.name, None);
+            self.set_draining(joined, None);
             match lost {
                 // it does not know the one over TCP either, which would notice much later
                 Some(end) if end.is_restart() => return end,
-                Some(_) => self.on_up(&driver, tunnel, peer, Some(&joined.name)),
+                Some(_) => self.on_up(&driver, tunnel, peer, Some(joined)),
                 None => {
                     drop(driver);
                     return over_udp.await;
@@ -247,9 +246,9 @@ impl Inner {
     /// Flows go over this tunnel from now on, until its end.
     async fn attend_until_end(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
         let Attempt { driver, mut events, tunnel, peer, carrier } = up;
-        self.on_up(&driver, tunnel, peer, Some(&joined.name));
+        self.on_up(&driver, tunnel, peer, Some(joined));
         let begun = Instant::now();
-        let end = self.attend(&driver, &mut events, Some(&joined.name)).await;
+        let end = self.attend(&driver, &mut events, Some(joined)).await;
         // over TCP nothing is learnt about the path of UDP
         if carrier.is_none() {
             *locked(&joined.breaker) = driver.with(|core| core.breaker(peer));

@@ -372,8 +372,9 @@ impl Inner {
                 old.peer = peer;
                 continue;
             }
-            let connecting = Joined::of(&peer).map(|joined| {
-                let (inner, joined) = (Arc::clone(self), Arc::new(joined));
+            let joined = Joined::of(&peer).map(Arc::new);
+            let connecting = joined.clone().map(|joined| {
+                let inner = Arc::clone(self);
                 let connect = move || Arc::clone(&inner).connect(Arc::clone(&joined));
                 tokio::spawn(restarted("the tunnel to a relay that invited this one", connect))
             });
@@ -381,7 +382,8 @@ impl Inner {
             let ready = watch::Sender::new(None);
             let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));
             let (draining, lines) = (Mutex::default(), Mutex::default());
-            let state = PeerState { peer, ready, last_error, outage, connecting, draining, lines };
+            let state =
+                PeerState { peer, ready, last_error, outage, joined, connecting, draining, lines };
             known.insert(name, state);
         }
         Ok(())

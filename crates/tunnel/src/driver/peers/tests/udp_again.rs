@@ -46,6 +46,20 @@ fn gate(to: SocketAddr, open: &Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bo
     }
 }
 
+/// `near` connects anew, and would try UDP again soon.
+fn try_udp_soon(pair: &Pair) {
+    let near = &pair.near.inner;
+    let peer = pair.stores[0].peers().unwrap().remove(0);
+    let soon = Config { first_rest: Span::from_millis(100), longest_rest: Span::from_millis(200) };
+    let joined = Joined { udp: Mutex::new(Health::new(soon)), ..Joined::of(&peer).unwrap() };
+    let joined = Arc::new(joined);
+    let mut known = locked(&near.known);
+    let far = known.get_mut("far").unwrap();
+    far.joined = Some(Arc::clone(&joined));
+    let connecting = tokio::spawn(Arc::clone(near).connect(joined));
+    far.connecting.replace(connecting).unwrap().abort();
+}
+
 /// Two relays whose tunnel came up over TCP, because UDP was closed. `near` tries UDP again soon.
 struct Gated {
     pair: Pair,
@@ -63,14 +77,7 @@ impl Gated {
             cut = Some(stop);
             at
         });
-        let near = &pair.near.inner;
-        let peer = pair.stores[0].peers().unwrap().remove(0);
-        let soon =
-            Config { first_rest: Span::from_millis(100), longest_rest: Span::from_millis(200) };
-        let joined = Joined { udp: Mutex::new(Health::new(soon)), ..Joined::of(&peer).unwrap() };
-        let connecting = tokio::spawn(Arc::clone(near).connect(Arc::new(joined)));
-        let usual = locked(&near.known).get_mut("far").unwrap().connecting.replace(connecting);
-        usual.unwrap().abort();
+        try_udp_soon(&pair);
         let old = flow(&mut pair).await;
         let relays = Self { pair, open, _cut: cut.unwrap() };
         assert_eq!(relays.status().map(|peer| peer.over_tcp.is_some()), [true; 2]);
