@@ -145,8 +145,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.ring();
+        self.shared.end();
     }
 }
 
@@ -170,6 +169,13 @@ impl Shared {
             // the counter cannot be full: it is read before each sleep
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Lets the thread send its final frames and end.
+    fn end(&self) {
+        // before the thread looks whether it may sleep, or it is rung
+        self.stop.store(true, Ordering::SeqCst);
+        self.ring();
     }
 
     fn tell(&self, events: Vec<Event>) {

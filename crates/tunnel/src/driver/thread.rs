@@ -67,7 +67,9 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         let next = {
             let mut core = locked(&shared.core);
             // a task may have done something after the last look, and not have rung
-            let waits = core.has_happened() || shared.siblings.has_any();
+            let waits = core.has_happened()
+                || shared.siblings.has_any()
+                || shared.stop.load(Ordering::SeqCst);
             let next = if waits { now } else { core.deadline(now) };
             shared.until.store(next.as_nanos(), Ordering::Release);
             next
@@ -315,6 +317,40 @@ fn sleep(shared: &Shared, socket: &UdpSocket, nanos: Option<u64>, deaf: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::{Endpoint, Limits};
+    use crate::driver::Driver;
+    use crate::driver::siblings::Siblings;
+    use crate::trust::Credentials;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    /// It has looked whether it is to end, and has no tunnel, so that it would sleep for ever.
+    #[test]
+    fn a_thread_that_is_awake_when_it_is_stopped_ends() {
+        let credentials = Credentials::generate().unwrap();
+        let core = Endpoint::new(credentials, Limits::default(), false, Instant::now(), None);
+        let (driver, _events) = Driver::prepare(core, Siblings::default()).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let own = socket.try_clone().unwrap();
+        socket.send_to(&[0], socket.local_addr().unwrap()).unwrap();
+        let [held, shared] = [(); 2].map(|()| Arc::clone(&driver.shared));
+        let core = locked(&held.core);
+        let thread = std::thread::spawn(move || run(&shared, &own, [0, 0]));
+        // once it has taken the datagram out, it waits for the core
+        while socket.peek_from(&mut [0; 1]).is_ok() {
+            std::thread::yield_now();
+        }
+        // datagrams closer than this would keep it from a long sleep
+        std::thread::sleep(20 * Duration::from(TOGETHER));
+        drop(driver);
+        drop(core);
+        let mut looks = 0..1_000;
+        while !thread.is_finished() && looks.next().is_some() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(thread.is_finished(), "it sleeps for ever, and keeps its socket");
+    }
 
     #[test]
     fn a_thread_that_hardly_sleeps_does_not_run_before_others() {

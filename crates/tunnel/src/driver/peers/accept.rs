@@ -2,6 +2,7 @@
 
 use super::{Incoming, Inner};
 use crate::core::{Event, Fingerprint, FlowId, STRANGER, TunnelEnd, TunnelId, is_carrier};
+use crate::driver::peers::connect::Joined;
 use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::peers::probe::TRIAL;
 use crate::driver::{Driver, locked};
@@ -60,13 +61,13 @@ impl Inner {
         }
     }
 
-    /// Handles one socket's events until it closes. With `own`, the peer of an outgoing tunnel, it
-    /// ends with the tunnel.
+    /// Handles one socket's events until it closes. With `own`, the relay that an outgoing tunnel
+    /// leads to, it ends with the tunnel.
     pub(crate) async fn attend(
         self: &Arc<Self>,
         driver: &Arc<Driver>,
         events: &mut mpsc::UnboundedReceiver<Event>,
-        own: Option<&str>,
+        own: Option<&Joined>,
     ) -> Option<TunnelEnd> {
         while let Some(event) = events.recv().await {
             #[cfg(test)]
@@ -109,16 +110,17 @@ impl Inner {
         None
     }
 
-    /// The relay with this certificate, or of this name.
-    fn find<T>(
+    /// The relay with this certificate that comes here, or the one of this invitation. A task that was aborted goes on
+    /// until it waits, and another relay may have the name by then.
+    pub(super) fn find<T>(
         &self,
         peer: Fingerprint,
-        own: Option<&str>,
+        own: Option<&Joined>,
         then: impl FnOnce(&PeerState) -> T,
     ) -> Option<T> {
         let known = locked(&self.known);
         let found = match own {
-            Some(name) => known.get(name),
+            Some(joined) => known.get(&joined.name).filter(|known| known.came_of(joined)),
             None => known.values().find(|known| {
                 known.fingerprint() == Some(peer)
                     && matches!(known.peer.kind, PeerKind::Peer { .. })
@@ -132,7 +134,7 @@ impl Inner {
         driver: &Arc<Driver>,
         tunnel: TunnelId,
         peer: Fingerprint,
-        own: Option<&str>,
+        own: Option<&Joined>,
     ) {
         let ready = Ready { driver: Arc::clone(driver), tunnel };
         self.find(peer, own, |known| {
@@ -143,17 +145,18 @@ impl Inner {
         });
     }
 
-    fn on_down(
+    pub(super) fn on_down(
         &self,
         ended: (&Arc<Driver>, TunnelId),
         peer: Fingerprint,
         end: &TunnelEnd,
-        own: Option<&str>,
+        own: Option<&Joined>,
     ) {
         let reason = end.reason.as_str();
         let is_trial = end.by_peer && reason.contains(TRIAL);
-        let other = self.other_tunnel(ended, peer, own);
         self.find(peer, own, |known| {
+            // while nobody else changes which is used: the other one's end, too, is heard before this or after it
+            let other = self.other_tunnel(ended, peer, own);
             let goes_on = other.is_some();
             let lost = |ready: &mut Option<Ready>| {
                 // another may have come up meanwhile
@@ -188,7 +191,7 @@ impl Inner {
         &self,
         ended: (&Arc<Driver>, TunnelId),
         peer: Fingerprint,
-        own: Option<&str>,
+        own: Option<&Joined>,
     ) -> Option<Ready> {
         let listening = self.listening.iter().filter(|_| own.is_none());
         let others = listening.flat_map(|driver| {
@@ -208,7 +211,7 @@ impl Inner {
         peer: Fingerprint,
         why: Option<Restraint>,
         rate: Rate,
-        own: Option<&str>,
+        own: Option<&Joined>,
     ) {
         self.find(peer, own, |known| {
             let Some(left_out) = known.log_line() else { return };
@@ -226,7 +229,7 @@ impl Inner {
         &self,
         peer: Fingerprint,
         (used_up, largest): (bool, Bytes),
-        own: Option<&str>,
+        own: Option<&Joined>,
     ) {
         self.find(peer, own, |known| {
             let Some(left_out) = known.log_line() else { return };
@@ -238,7 +241,7 @@ impl Inner {
         });
     }
 
-    fn on_orphans_reset(&self, peer: Fingerprint, flows: u64, own: Option<&str>) {
+    fn on_orphans_reset(&self, peer: Fingerprint, flows: u64, own: Option<&Joined>) {
         self.find(peer, own, |known| {
             let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
@@ -246,7 +249,7 @@ impl Inner {
         });
     }
 
-    fn on_unmarked(&self, peer: Fingerprint, lane: u8, own: Option<&str>) {
+    fn on_unmarked(&self, peer: Fingerprint, lane: u8, own: Option<&Joined>) {
         let nth = usize::from(lane.min(1));
         let (lane, dscp) = (["interactive", "bulk"][nth], self.settings.dscp[nth]);
         self.find(peer, own, |known| {
@@ -256,7 +259,7 @@ impl Inner {
         });
     }
 
-    fn on_breaker(&self, peer: Fingerprint, open: Option<(Trip, Time)>, own: Option<&str>) {
+    fn on_breaker(&self, peer: Fingerprint, open: Option<(Trip, Time)>, own: Option<&Joined>) {
         self.find(peer, own, |known| {
             let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
@@ -316,7 +319,7 @@ impl Inner {
         driver: &Driver,
         id: FlowId,
         opening: Opening,
-        (peer, own): (Fingerprint, Option<&str>),
+        (peer, own): (Fingerprint, Option<&Joined>),
     ) {
         let flow = driver.flow(id);
         // by its certificate: a relay may have several tunnels

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// Addresses of a relay that are tried, and how long after each other.
-pub(super) const MOST_ADDRESSES: usize = 4;
+const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
 /// UDP is tried alone for this long: a handshake over a satellite, with a loss.
 const UDP_FIRST: Duration = Duration::from_secs(3);
@@ -94,56 +94,55 @@ impl Joined {
 impl Inner {
     /// Keeps a tunnel to a relay that invited us.
     pub(crate) async fn connect(self: Arc<Self>, joined: Arc<Joined>) {
-        self.leave_unattended(&joined.name);
+        self.leave_unattended(&joined);
         // a peer that ended a tunnel itself may not know this relay any more
         let mut hasty = true;
         loop {
-            self.on_attempt(&joined.name, None);
+            self.on_attempt(&joined, None);
             let end = match self.reach(&joined, self.settings.carrier, hasty).await {
                 Ok(up) => self.keep(&joined, up).await,
                 Err(end) => end,
             };
             let TunnelEnd { reason: why, by_peer } = end;
-            if let Some(known) = locked(&self.known).get(&joined.name) {
-                *locked(&known.last_error) = Some(why.clone());
-            }
+            self.as_known(&joined, |known| *locked(&known.last_error) = Some(why.clone()));
             let AttemptEnd { pause, lasted } = locked(&joined.reconnect).on_end(clock::now());
             hasty = lasted && !by_peer;
             tracing::debug!(peer = %joined.name, why, %pause, "connecting again after a pause");
-            self.on_attempt(&joined.name, Some(clock::now() + pause));
+            self.on_attempt(&joined, Some(clock::now() + pause));
             tokio::time::sleep(pause.into()).await;
         }
     }
 
+    /// What is known of it, unless it was revoked or replaced.
+    fn as_known<T>(&self, joined: &Joined, then: impl FnOnce(&PeerState) -> T) -> Option<T> {
+        self.find(joined.fingerprint, Some(joined), then)
+    }
+
     /// A tunnel from before a panic, to which nobody attends.
-    fn leave_unattended(&self, name: &str) {
-        self.set_draining(name, None);
-        if let Some(known) = locked(&self.known).get(name)
-            && known.ready.send_if_modified(|ready| ready.take().is_some())
-        {
-            locked(&known.outage).on_lost(clock::now());
-        }
+    fn leave_unattended(&self, joined: &Joined) {
+        self.set_draining(joined, None);
+        self.as_known(joined, |known| {
+            if known.ready.send_if_modified(|ready| ready.take().is_some()) {
+                locked(&known.outage).on_lost(clock::now());
+            }
+        });
     }
 
     /// A stop ends it, too.
-    fn set_draining(&self, name: &str, tunnel: Option<Ready>) {
-        if let Some(known) = locked(&self.known).get(name) {
-            *locked(&known.draining) = tunnel;
-        }
+    fn set_draining(&self, joined: &Joined, tunnel: Option<Ready>) {
+        self.as_known(joined, |known| *locked(&known.draining) = tunnel);
     }
 
     /// Logs about a peer where it is due.
-    fn log_line(&self, name: &str, log: impl FnOnce(Option<u64>)) {
-        let due = locked(&self.known).get(name).and_then(PeerState::log_line);
-        if let Some(left_out) = due {
+    fn log_line(&self, joined: &Joined, log: impl FnOnce(Option<u64>)) {
+        let due = self.as_known(joined, PeerState::log_line);
+        if let Some(left_out) = due.flatten() {
             log(left_out);
         }
     }
 
-    fn on_attempt(&self, name: &str, next: Option<Time>) {
-        if let Some(known) = locked(&self.known).get(name) {
-            locked(&known.outage).on_attempt(next);
-        }
+    fn on_attempt(&self, joined: &Joined, next: Option<Time>) {
+        self.as_known(joined, |known| locked(&known.outage).on_attempt(next));
     }
 
     /// The first tunnel that is up, of all addresses and carriers.
@@ -153,11 +152,7 @@ impl Inner {
         carriers: TransportMode,
         hasty: bool,
     ) -> Result<Attempt, TunnelEnd> {
-        let resolved = tokio::net::lookup_host(&joined.address).await;
-        let addresses: Vec<_> = resolved
-            .map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?
-            .take(MOST_ADDRESSES)
-            .collect();
+        let addresses = resolve(&joined.address).await?;
         // a little after one another, as RFC 8305 does for TCP; the first that answers is kept
         let mut attempts = JoinSet::new();
         let start = |attempts: &mut JoinSet<_>, over: Underlay| {
@@ -197,9 +192,6 @@ impl Inner {
                 }
                 Some(Err(error)) => why.push(format!("the attempt ended: {error}")),
                 None if other.take().is_some() => start(&mut attempts, Underlay::Tcp),
-                None if why.is_empty() => {
-                    return Err(format!("{} has no address", joined.address).into());
-                }
                 None => return Err(TunnelEnd { reason: why.join("; "), by_peer }),
             }
         }
@@ -215,7 +207,7 @@ impl Inner {
         let (driver, tunnel, peer) = (Arc::clone(&up.driver), up.tunnel, up.peer);
         let mut over_tcp = std::pin::pin!(self.attend_until_end(joined, up));
         loop {
-            self.log_line(&joined.name, |left_out| tracing::warn!(
+            self.log_line(joined, |left_out| tracing::warn!(
                 peer = %joined.name,
                 left_out,
                 "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; trying UDP again beside it"
@@ -225,24 +217,24 @@ impl Inner {
                 end = &mut over_tcp => return end,
                 up = self.udp_again(joined) => up,
             };
-            self.log_line(&joined.name, |left_out| {
+            self.log_line(joined, |left_out| {
                 tracing::info!(
                     peer = %joined.name,
                     left_out,
                     "UDP answers again: new flows go over it, those there are end over TCP"
                 )
             });
-            self.set_draining(&joined.name, Some(Ready { driver: Arc::clone(&driver), tunnel }));
+            self.set_draining(joined, Some(Ready { driver: Arc::clone(&driver), tunnel }));
             let mut over_udp = std::pin::pin!(self.attend_until_end(joined, up));
             let lost = tokio::select! {
                 end = &mut over_udp => Some(end),
                 () = drained(&driver, tunnel, &mut over_tcp) => None,
             };
-            self.set_draining(&joined.name, None);
+            self.set_draining(joined, None);
             match lost {
                 // it does not know the one over TCP either, which would notice much later
                 Some(end) if end.is_restart() => return end,
-                Some(_) => self.on_up(&driver, tunnel, peer, Some(&joined.name)),
+                Some(_) => self.on_up(&driver, tunnel, peer, Some(joined)),
                 None => {
                     drop(driver);
                     return over_udp.await;
@@ -254,9 +246,9 @@ impl Inner {
     /// Flows go over this tunnel from now on, until its end.
     async fn attend_until_end(self: &Arc<Self>, joined: &Joined, up: Attempt) -> TunnelEnd {
         let Attempt { driver, mut events, tunnel, peer, carrier } = up;
-        self.on_up(&driver, tunnel, peer, Some(&joined.name));
+        self.on_up(&driver, tunnel, peer, Some(joined));
         let begun = Instant::now();
-        let end = self.attend(&driver, &mut events, Some(&joined.name)).await;
+        let end = self.attend(&driver, &mut events, Some(joined)).await;
         // over TCP nothing is learnt about the path of UDP
         if carrier.is_none() {
             *locked(&joined.breaker) = driver.with(|core| core.breaker(peer));
@@ -345,6 +337,29 @@ impl Inner {
     }
 }
 
+/// The first addresses of a relay, at least one. Errors: there is none, in words.
+pub(super) async fn resolve(name: &str) -> Result<Vec<SocketAddr>, String> {
+    let found = tokio::net::lookup_host(name).await;
+    destinations(name, found.map_err(|error| format!("{name} cannot be resolved: {error}"))?)
+}
+
+/// Without those that nobody can be at: some name servers answer so for what they block.
+fn destinations(
+    name: &str,
+    found: impl Iterator<Item = SocketAddr>,
+) -> Result<Vec<SocketAddr>, String> {
+    let is_one = |at: &SocketAddr| at.port() != 0 && !at.ip().is_unspecified();
+    let (mut usable, others): (Vec<_>, Vec<_>) = found.partition(is_one);
+    usable.truncate(MOST_ADDRESSES);
+    match others.first() {
+        Some(at) if usable.is_empty() => Err(format!(
+            "{name} leads to {at}, where no relay can be: look at the name server, or at the invitation"
+        )),
+        None if usable.is_empty() => Err(format!("{name} has no address")),
+        _ => Ok(usable),
+    }
+}
+
 /// Waits for the end of a tunnel that gets no new flows here, and ends it once it has none.
 async fn drained(driver: &Driver, tunnel: TunnelId, ended: impl Future<Output = TunnelEnd>) {
     let mut ended = std::pin::pin!(ended);
@@ -373,6 +388,23 @@ async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_at_which_no_relay_can_be_is_not_tried() {
+        let of = |found: &[&str]| {
+            destinations("a.example:1", found.iter().map(|at| at.parse().unwrap()))
+        };
+        for at in ["0.0.0.0:1", "[::]:1", "192.0.2.1:0"] {
+            let why = of(&[at]).unwrap_err();
+            assert!(why.starts_with(&format!("a.example:1 leads to {at}, ")), "{why}");
+            let [one, other] = ["192.0.2.1:1", "[2001:db8::1]:1"];
+            let kept = [one, other].map(|at| at.parse::<SocketAddr>().unwrap());
+            assert_eq!(of(&[one, at, other]).unwrap(), kept);
+        }
+        assert_eq!(of(&["0.0.0.0:1", "[::]:1"]).unwrap_err(), of(&["0.0.0.0:1"]).unwrap_err());
+        assert_eq!(of(&[]).unwrap_err(), "a.example:1 has no address");
+        assert_eq!(of(&["192.0.2.1:1"; MOST_ADDRESSES + 1]).unwrap().len(), MOST_ADDRESSES);
+    }
 
     #[test]
     fn udp_is_tried_again_after_30_s_and_then_after_twice_as_long_up_to_10_min() {

@@ -114,6 +114,7 @@ struct Inner {
     incoming: mpsc::Sender<Incoming>,
     listening: Vec<Arc<Driver>>,
     addresses: Vec<SocketAddr>,
+    /// Locked before a driver's core, where both are.
     known: Mutex<BTreeMap<String, PeerState>>,
     /// Held while the store, what is known, and who is admitted change together; before the others.
     changes: Mutex<()>,
@@ -270,8 +271,7 @@ impl Peers {
         let draining = known.values().filter_map(|known| locked(&known.draining).take());
         let drivers: Vec<_> = ready.chain(draining).map(|ready| ready.driver).collect();
         for driver in drivers.iter().chain(&self.inner.listening) {
-            driver.shared.stop.store(true, std::sync::atomic::Ordering::Release);
-            driver.shared.ring();
+            driver.shared.end();
         }
         // each thread sends its final frames as soon as it runs, some of them over TCP
         tokio::time::sleep(GOODBYE).await;
@@ -372,8 +372,9 @@ impl Inner {
                 old.peer = peer;
                 continue;
             }
-            let connecting = Joined::of(&peer).map(|joined| {
-                let (inner, joined) = (Arc::clone(self), Arc::new(joined));
+            let joined = Joined::of(&peer).map(Arc::new);
+            let connecting = joined.clone().map(|joined| {
+                let inner = Arc::clone(self);
                 let connect = move || Arc::clone(&inner).connect(Arc::clone(&joined));
                 tokio::spawn(restarted("the tunnel to a relay that invited this one", connect))
             });
@@ -381,7 +382,8 @@ impl Inner {
             let ready = watch::Sender::new(None);
             let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));
             let (draining, lines) = (Mutex::default(), Mutex::default());
-            let state = PeerState { peer, ready, last_error, outage, connecting, draining, lines };
+            let state =
+                PeerState { peer, ready, last_error, outage, joined, connecting, draining, lines };
             known.insert(name, state);
         }
         Ok(())

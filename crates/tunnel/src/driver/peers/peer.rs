@@ -2,6 +2,7 @@
 
 use super::TunnelStatus;
 use crate::core::{Fingerprint, TunnelId};
+use crate::driver::peers::connect::Joined;
 use crate::driver::{Driver, locked};
 use crate::trust::{Peer, PeerKind};
 use ekiden_linux::host::clock;
@@ -48,6 +49,8 @@ pub(crate) struct PeerState {
     pub(crate) last_error: Mutex<Option<String>>,
     /// While there is no tunnel.
     pub(crate) outage: Mutex<Outage>,
+    /// Whom the task connects to, where this side connects.
+    pub(crate) joined: Option<Arc<Joined>>,
     pub(crate) connecting: Option<JoinHandle<()>>,
     /// The tunnel over TCP whose flows end beside the one that is used.
     pub(crate) draining: Mutex<Option<Ready>>,
@@ -68,6 +71,11 @@ impl Drop for PeerState {
 }
 
 impl PeerState {
+    /// Whether it is known by that invitation, and not by a later one under its name.
+    pub(crate) fn came_of(&self, joined: &Joined) -> bool {
+        self.joined.as_deref().is_some_and(|own| std::ptr::eq(own, joined))
+    }
+
     /// As [`LogLines::next`].
     pub(crate) fn log_line(&self) -> Option<Option<u64>> {
         locked(&self.lines).next(clock::now())

@@ -1,6 +1,6 @@
 //! Whether a relay that invited this one is reached, before anything is kept.
 
-use super::connect::{Attempt, Joined, MOST_ADDRESSES, Underlay};
+use super::connect::{Attempt, Joined, Underlay, resolve};
 use super::tcp_fallback::{self, TransportMode};
 use super::{GOODBYE, Inner, LOOK, Settings};
 use crate::core::{Limits, TunnelEnd};
@@ -61,11 +61,9 @@ async fn probe_once(credentials: &Credentials, peer: &Peer) -> Probe {
     let Some(joined) = Joined::of(peer) else {
         return Probe::nowhere("this relay was not invited by that one");
     };
-    let addresses: Vec<SocketAddr> = match tokio::net::lookup_host(&joined.address).await {
-        Ok(found) => found.take(MOST_ADDRESSES).collect(),
-        Err(error) => {
-            return Probe::nowhere(&format!("{} cannot be resolved: {error}", joined.address));
-        }
+    let addresses = match resolve(&joined.address).await {
+        Ok(addresses) => addresses,
+        Err(why) => return Probe::nowhere(&why),
     };
     let inner = Arc::new(inner(credentials));
     let joined = Arc::new(joined);

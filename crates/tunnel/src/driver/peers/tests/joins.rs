@@ -1,4 +1,4 @@
-//! Relays that join while their peer cannot save them.
+//! Relays that join while their peer cannot save them, and one that is replaced.
 
 use super::*;
 
@@ -82,4 +82,27 @@ async fn flows_open_while_the_disk_keeps_a_relay_that_joins_waiting() {
     assert!(holder.join().unwrap(), "all waited for the disk");
     let seen = joining.await.unwrap();
     assert!(seen.reached(), "{seen:?}");
+}
+
+/// Its task is aborted while it waits for what is known, and then goes on. Here no task runs beside the test.
+#[tokio::test]
+async fn a_tunnel_of_a_relay_that_was_replaced_is_not_used_for_another_of_its_name() {
+    let pair = pair(mbit(40));
+    pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    let near = &pair.near.inner;
+    let ready = || locked(&near.known)["far"].ready.borrow().clone();
+    let up = ready().unwrap();
+    let old = locked(&near.known)["far"].joined.clone().unwrap();
+    let far = pair.far.inner.credentials.fingerprint();
+    // another relay, and then the same one, which invited this one again
+    for fingerprint in [Credentials::generate().unwrap().fingerprint(), far] {
+        let (secret, rate) = (trust::random().unwrap(), mbit(1));
+        let address = "127.0.0.1:1".to_owned();
+        let token = Token { address, fingerprint, secret, send: rate, receive: rate, made: None };
+        let replaced = pair.stores[0].put(token.peer("far".to_owned()), |_| true);
+        assert!(replaced.unwrap().is_some());
+        near.look().unwrap();
+        near.on_up(&up.driver, up.tunnel, far, Some(&old));
+        assert!(ready().is_none());
+    }
 }

@@ -1,6 +1,7 @@
 //! Several threads on the far relay's address.
 
 use super::*;
+use crate::core::TunnelEnd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const STOP: usize = usize::MAX;
@@ -104,4 +105,48 @@ async fn tunnels_are_spread_over_threads() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(nears.iter().all(|(_, _, name)| pair.far.is_up(name)));
+}
+
+/// The task of each thread hears of its own tunnels: of one that has ended while the other is still there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_whose_tunnels_end_together_has_none() {
+    let mut pair = pair(mbit(20));
+    let (far, peer) = (Arc::clone(&pair.far.inner), pair.near.inner.credentials.fingerprint());
+    while !(pair.near.is_up("far") && pair.far.is_up("near")) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let beside = Peers::start(pair.near.inner.settings.clone(), mpsc::channel(1).0).unwrap();
+    let tunnels_on = |driver: &Arc<Driver>| -> Vec<Ready> {
+        let core = locked(&driver.shared.core);
+        let tunnels = core.tunnels_of(peer);
+        tunnels.map(|tunnel| Ready { driver: Arc::clone(driver), tunnel }).collect()
+    };
+    let tunnels = || -> Vec<Ready> { far.listening.iter().flat_map(tunnels_on).collect() };
+    while tunnels().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // from here on nobody else hears of their ends, nor connects again
+    for task in pair.far.tasks.drain(..) {
+        task.abort();
+        let _ = task.await;
+    }
+    for near in [&pair.near, &beside] {
+        locked(&near.inner.known)["far"].connecting.as_ref().unwrap().abort();
+    }
+    let [first, second] = <[Ready; 2]>::try_from(tunnels()).unwrap();
+    let known = locked(&far.known);
+    known["near"].ready.send_replace(Some(first.clone()));
+    first.driver.close(first.tunnel, "a test");
+    let hearing = Arc::clone(&far);
+    let hears = std::thread::spawn(move || {
+        let end = TunnelEnd::from("a test".to_owned());
+        hearing.on_down((&first.driver, first.tunnel), peer, &end, None);
+    });
+    // it may have looked for another tunnel, and cannot say yet that this is the one in use
+    std::thread::sleep(Duration::from_millis(100));
+    // what hears of this end changes nothing: it is not in use
+    second.driver.close(second.tunnel, "a test");
+    drop(known);
+    hears.join().unwrap();
+    assert!(!pair.far.is_up("near"));
 }

@@ -32,18 +32,38 @@ async fn pass(inside: UdpSocket, to: SocketAddr, open: Arc<AtomicBool>) {
     }
 }
 
-/// A port at which TCP leads on to the relay, and UDP while it is open.
-fn gate(to: SocketAddr, open: &Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>) {
+/// A port at which TCP leads on to the relay, and UDP to this socket.
+fn port(to: SocketAddr) -> (SocketAddr, std::net::UdpSocket, watch::Sender<bool>) {
     loop {
         let (at, cut) = tcp_alone(to, true);
         // else it is another's
         if let Ok(inside) = std::net::UdpSocket::bind(at) {
             inside.set_nonblocking(true).unwrap();
-            let inside = UdpSocket::from_std(inside).unwrap();
-            tokio::spawn(pass(inside, to, Arc::clone(open)));
-            return (at, cut);
+            return (at, inside, cut);
         }
     }
+}
+
+/// A port at which TCP leads on to the relay, and UDP while it is open.
+fn gate(to: SocketAddr, open: &Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>) {
+    let (at, inside, cut) = port(to);
+    let inside = UdpSocket::from_std(inside).unwrap();
+    tokio::spawn(pass(inside, to, Arc::clone(open)));
+    (at, cut)
+}
+
+/// `near` connects anew, and would try UDP again soon.
+fn try_udp_soon(pair: &Pair) {
+    let near = &pair.near.inner;
+    let peer = pair.stores[0].peers().unwrap().remove(0);
+    let soon = Config { first_rest: Span::from_millis(100), longest_rest: Span::from_millis(200) };
+    let joined = Joined { udp: Mutex::new(Health::new(soon)), ..Joined::of(&peer).unwrap() };
+    let joined = Arc::new(joined);
+    let mut known = locked(&near.known);
+    let far = known.get_mut("far").unwrap();
+    far.joined = Some(Arc::clone(&joined));
+    let connecting = tokio::spawn(Arc::clone(near).connect(joined));
+    far.connecting.replace(connecting).unwrap().abort();
 }
 
 /// Two relays whose tunnel came up over TCP, because UDP was closed. `near` tries UDP again soon.
@@ -63,14 +83,7 @@ impl Gated {
             cut = Some(stop);
             at
         });
-        let near = &pair.near.inner;
-        let peer = pair.stores[0].peers().unwrap().remove(0);
-        let soon =
-            Config { first_rest: Span::from_millis(100), longest_rest: Span::from_millis(200) };
-        let joined = Joined { udp: Mutex::new(Health::new(soon)), ..Joined::of(&peer).unwrap() };
-        let connecting = tokio::spawn(Arc::clone(near).connect(Arc::new(joined)));
-        let usual = locked(&near.known).get_mut("far").unwrap().connecting.replace(connecting);
-        usual.unwrap().abort();
+        try_udp_soon(&pair);
         let old = flow(&mut pair).await;
         let relays = Self { pair, open, _cut: cut.unwrap() };
         assert_eq!(relays.status().map(|peer| peer.over_tcp.is_some()), [true; 2]);
@@ -160,4 +173,23 @@ async fn new_flows_go_over_tcp_again_where_udp_is_lost_beside_it() {
     let mut newer = flow(&mut relays.pair).await;
     assert_eq!(relays.status().map(|peer| peer.tunnel.unwrap().flows), [2; 2]);
     echo(&mut newer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_is_to_use_tcp_alone_sends_nothing_over_udp() {
+    let mut pair = pair(mbit(40));
+    pair.near.close().await;
+    let (at, udp, _cut) = port(pair.far.addresses()[0]);
+    let mut peer = pair.stores[0].remove("far").unwrap();
+    let PeerKind::Joined { address, .. } = &mut peer.kind else { panic!("{peer:?}") };
+    *address = at.to_string();
+    pair.stores[0].add(peer).unwrap();
+    let settings = Settings { carrier: TransportMode::Tcp, ..pair.near.inner.settings.clone() };
+    pair.near = Peers::start(settings, mpsc::channel(1).0).unwrap();
+    try_udp_soon(&pair);
+    let mut streams = flow(&mut pair).await;
+    // UDP would have been tried several times
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    echo(&mut streams).await;
+    assert_eq!(udp.recv(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
