@@ -50,7 +50,7 @@ pub(crate) struct ConnectionEntry {
     pub(crate) evicted: AtomicBool,
     /// A tunnel that counts as idle.
     pub(crate) silent: AtomicBool,
-    pub(crate) task: OnceLock<AbortHandle>,
+    pub(super) task: OnceLock<AbortHandle>,
     /// Its client's place among the sources.
     place: OnceLock<PlaceId>,
     /// Set when the connection must end, in case its task is not known yet.
@@ -296,5 +296,19 @@ impl ConnectionEntry {
     pub(super) fn reset_on_close(&self) {
         let detail = locked(&self.detail);
         [&detail.client, &detail.upstream].into_iter().flatten().for_each(LegStats::abort);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_before_the_task_is_known_ends_the_task() {
+        let entry = ConnectionEntry::new(1, ([192, 0, 2, 1], 5_000).into(), None);
+        entry.end();
+        let task = tokio::spawn(async {});
+        entry.set_task(task.abort_handle());
+        assert!(task.await.is_err_and(|error| error.is_cancelled()));
     }
 }
