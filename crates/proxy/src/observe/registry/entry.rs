@@ -46,7 +46,7 @@ pub(crate) struct ConnectionEntry {
     pub(crate) legs: [AtomicU64; 2],
     /// Those of them that were last reported as moving more than a few packets.
     bulk_legs: [AtomicU64; 2],
-    /// Closed to make room for another connection.
+    /// Its place was given back: to make room for another connection, or as it ended.
     pub(crate) evicted: AtomicBool,
     /// A tunnel that counts as idle.
     pub(crate) silent: AtomicBool,
