@@ -339,7 +339,7 @@ impl State {
     ) -> bool {
         for tried in 0..=TRIES {
             let Some(id) = self.sources.victim_beside(held, strangers) else { return false };
-            if tried < TRIES && self.has_asked(id) {
+            if tried < TRIES && self.has_asked(id, deferred) {
                 self.sources.on_silent(id, false);
                 continue;
             }
@@ -351,9 +351,12 @@ impl State {
     }
 
     /// Whether it idled between two requests, and the next has arrived unread.
-    fn has_asked(&self, id: PlaceId) -> bool {
+    fn has_asked(&self, id: PlaceId, deferred: &mut Deferred) -> bool {
         let idled = self.sources.get(id).and_then(|place| locked(&place.idled).clone());
-        idled.is_some_and(|entry| self.parked.contains_key(&entry.id) && entry.has_spoken())
+        idled.filter(|entry| self.parked.contains_key(&entry.id)).is_some_and(|entry| {
+            deferred.sessions.extend(entry.sessions());
+            entry.has_spoken()
+        })
     }
 
     pub(super) fn end_place(&mut self, id: PlaceId, deferred: &mut Deferred) {

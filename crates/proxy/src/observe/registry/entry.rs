@@ -1,7 +1,7 @@
 //! One live connection as the registry knows it.
 
 use super::{AccountUse, CarrierUse, ConnectionState, Protocol};
-use crate::observe::leg_stats::LegStats;
+use crate::observe::leg_stats::{LegStats, TlsLeg};
 use crate::observe::rest::Rest;
 use crate::observe::traces::Trace;
 use crate::settings::KnownAccount;
@@ -93,6 +93,10 @@ impl Detail {
         if !self.rest.leaves_out() {
             self.check();
         }
+    }
+
+    fn sessions(&self) -> impl Iterator<Item = Arc<dyn TlsLeg>> {
+        [&self.client, &self.upstream].into_iter().flatten().filter_map(LegStats::session)
     }
 
     /// A leg that just got its profile starts in the interactive lane.
@@ -205,6 +209,12 @@ impl ConnectionEntry {
         locked(&self.detail).account.clone()
     }
 
+    /// The TLS sessions of its legs, kept. Whoever asks about the legs within a lock keeps these beyond it: the last hold
+    /// on a session takes locks as it is dropped.
+    pub(crate) fn sessions(&self) -> Vec<Arc<dyn TlsLeg>> {
+        locked(&self.detail).sessions().collect()
+    }
+
     fn any_leg(&self, is: impl Fn(&LegStats) -> bool) -> bool {
         let detail = locked(&self.detail);
         [&detail.client, &detail.upstream].into_iter().flatten().any(is)
@@ -294,7 +304,10 @@ impl ConnectionEntry {
 
     /// Makes the close a reset, because neither end may take the cut for an end of stream.
     pub(super) fn reset_on_close(&self) {
+        // dropped after the lock is free
+        let mut kept = Vec::new();
         let detail = locked(&self.detail);
+        kept.extend(detail.sessions());
         [&detail.client, &detail.upstream].into_iter().flatten().for_each(LegStats::abort);
     }
 }
