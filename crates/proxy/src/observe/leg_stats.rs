@@ -108,7 +108,8 @@ impl LegStats {
         Self { tls: Some(Arc::clone(words)), ..self }
     }
 
-    fn session(&self) -> Option<Arc<dyn TlsLeg>> {
+    /// Its session within TLS, kept. The last hold takes locks as it is dropped, so that belongs outside of all.
+    pub(super) fn session(&self) -> Option<Arc<dyn TlsLeg>> {
         match &self.carrier {
             Carrier::Tls(_, session) => session.as_ref()?.upgrade(),
             Carrier::Own | Carrier::Tunnel(_) => None,

@@ -14,8 +14,8 @@
 //! clients repeat it (RFC 9112 §9.3.1). An evicted tunnel is shut down for reading only, so that
 //! bytes within the relay still arrive.
 //!
-//! One lock guards all state. It is never held across a wait, nor while a leg is dropped, which
-//! takes it again; [`Deferred`] holds that work back.
+//! One lock guards all state. It is never held across a wait, nor while a leg is dropped, or TLS that
+//! may have one: that takes it again. [`Deferred`] holds such work back.
 
 mod admission;
 pub(crate) mod arrival;
@@ -38,6 +38,7 @@ pub(crate) use crate::resources::pool::{IdleOrigin, Owner, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
 
+use crate::observe::leg_stats::TlsLeg;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::ConnectionEntry;
 use crate::resources::arrival::JoinedPeers;
@@ -176,6 +177,8 @@ struct Deferred {
     beyond_share: Vec<AcceptedClient>,
     /// Closed by their drop.
     dropped: Vec<IdleOrigin>,
+    /// Of connections that were looked at, see [`ConnectionEntry::sessions`].
+    sessions: Vec<Arc<dyn TlsLeg>>,
     watchers: Vec<pool::PoolWatcher>,
 }
 
@@ -402,6 +405,7 @@ impl Deferred {
     fn run(self, resources: &Arc<Resources>) {
         self.watchers.iter().for_each(pool::PoolWatcher::stop);
         drop(self.dropped);
+        drop(self.sessions);
         self.ended.iter().for_each(|entry| entry.end());
         self.refused.into_iter().for_each(|client| resources.reject_late(client));
         self.beyond_share.iter().for_each(|client| resources.refuse_share(client));

@@ -210,6 +210,8 @@ impl Drop for AdmissionPermit {
             // the permit of an evicted connection was passed on at its eviction
             let evicted = entry.is_some_and(|entry| entry.evicted.load(Relaxed))
                 || (!self.inner && self.place.evicted.load(SeqCst));
+            // a tick that found it silent before parks it no more
+            entry.inspect(|entry| entry.evicted.store(true, Relaxed));
             if !evicted {
                 state.clients -= 1;
             }
@@ -337,7 +339,7 @@ impl State {
     ) -> bool {
         for tried in 0..=TRIES {
             let Some(id) = self.sources.victim_beside(held, strangers) else { return false };
-            if tried < TRIES && self.has_asked(id) {
+            if tried < TRIES && self.has_asked(id, deferred) {
                 self.sources.on_silent(id, false);
                 continue;
             }
@@ -349,9 +351,12 @@ impl State {
     }
 
     /// Whether it idled between two requests, and the next has arrived unread.
-    fn has_asked(&self, id: PlaceId) -> bool {
+    fn has_asked(&self, id: PlaceId, deferred: &mut Deferred) -> bool {
         let idled = self.sources.get(id).and_then(|place| locked(&place.idled).clone());
-        idled.is_some_and(|entry| self.parked.contains_key(&entry.id) && entry.has_spoken())
+        idled.filter(|entry| self.parked.contains_key(&entry.id)).is_some_and(|entry| {
+            deferred.sessions.extend(entry.sessions());
+            entry.has_spoken()
+        })
     }
 
     pub(super) fn end_place(&mut self, id: PlaceId, deferred: &mut Deferred) {
@@ -370,5 +375,32 @@ impl State {
         if place.held() > 0 {
             self.ending.push((clock::now(), place));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    #[test]
+    fn a_tunnel_that_ended_after_it_was_found_silent_is_not_kept_as_idle() {
+        let resources = Resources::new(&Settings::default(), false).0;
+        let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let [(_stays, silent), (ends, ended)] = [1, 2].map(|id| {
+            let place = locked(&resources.state).take_place(clock::now(), client.into());
+            let permit = AdmissionPermit::counted(&resources, place, false);
+            // within TLS at both ends: no leg of it is managed
+            let entry = Arc::new(ConnectionEntry::new(id, (client, 5_000).into(), None));
+            permit.assign_to(&entry);
+            (permit, entry)
+        });
+        drop(ends);
+        // as the tick does with those that it found a while ago
+        for entry in [silent, ended] {
+            locked(&resources.state).park_tunnel(clock::now(), entry);
+        }
+        assert_eq!(resources.status(false).1.tunnels, 1);
     }
 }

@@ -286,13 +286,13 @@ impl State {
             let gone = match idle.payload {
                 IdleConnection::Client { entry, .. } => {
                     self.parked.remove(&entry.id);
-                    self.close(&entry, Shutdown::Both)
+                    self.close(&entry, Shutdown::Both, deferred)
                 }
                 IdleConnection::Tunnel { entry, legs } => {
                     self.parked.remove(&entry.id);
                     entry.silent.store(false, Relaxed);
                     // bytes within the relay still go out before the end
-                    let gone = self.close(&entry, Shutdown::Read);
+                    let gone = self.close(&entry, Shutdown::Read, deferred);
                     if !gone {
                         self.rouse(&legs);
                     }
@@ -346,7 +346,8 @@ impl State {
     }
 
     /// Closes a client's connection, unless bytes have just arrived.
-    fn close(&mut self, entry: &ConnectionEntry, how: Shutdown) -> bool {
+    fn close(&mut self, entry: &ConnectionEntry, how: Shutdown, deferred: &mut Deferred) -> bool {
+        deferred.sessions.extend(entry.sessions());
         if !entry.is_open() || entry.has_spoken() {
             return false;
         }

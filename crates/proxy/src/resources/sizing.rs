@@ -194,3 +194,113 @@ impl Drop for ManagedLeg {
         state.allocator.on_close(self.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::leg_stats::{LegStats, TlsLeg};
+    use crate::observe::named_leg::NamedLeg;
+    use crate::observe::registry::{Nobody, Registry};
+    use crate::settings::Settings;
+    use std::future::pending;
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::{Mutex, Weak, mpsc};
+    use std::time::Duration;
+    use tokio::net::{TcpListener, TcpStream};
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// TLS to an upstream. Its task drops it as soon as it is looked at.
+    #[derive(Debug)]
+    struct Leaving {
+        _managed: ManagedLeg,
+        entry: Arc<ConnectionEntry>,
+        /// What its task has of it.
+        held: Mutex<Option<Arc<Self>>>,
+    }
+
+    impl Leaving {
+        fn leave(&self) {
+            let held = locked(&self.held).take();
+            drop(held);
+        }
+    }
+
+    impl TlsLeg for Leaving {
+        fn has_spoken(&self) -> bool {
+            self.leave();
+            false
+        }
+
+        fn shut(&self) {}
+
+        fn abort(&self, _: &str) {
+            self.leave();
+        }
+    }
+
+    impl Drop for Leaving {
+        fn drop(&mut self) {
+            // a lock within the state's, which its leg takes next
+            let _ = self.entry.account();
+        }
+    }
+
+    /// Resources that manage a leg, and the silent tunnel through such TLS that has it.
+    async fn leaving() -> (Arc<Resources>, Arc<ConnectionEntry>) {
+        let resources = Resources::new(&Settings::default(), false).0;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let profile = Profile::default();
+        let managed = resources.manage(&End::from(stream), &profile, None);
+        let registry = Arc::new(Registry::new(Arc::new(Nobody)));
+        let registration = registry.enter((HERE, 5_000).into());
+        let entry = Arc::clone(&registration.entry);
+        let leaving = Arc::new(Leaving {
+            _managed: managed,
+            entry: Arc::clone(&entry),
+            held: Mutex::new(None),
+        });
+        *locked(&leaving.held) = Some(Arc::clone(&leaving));
+        let session: Arc<dyn TlsLeg> = leaving;
+        let named = Arc::new(NamedLeg::new("direct", &profile, None));
+        let stats = LegStats::new(Weak::new(), HERE, named, None);
+        let stats = stats.within_tls(&Weak::new(), Some(Arc::downgrade(&session)));
+        registration.set_upstream_leg(Arc::default(), Some(stats));
+        // its drop would wait for a lock that is never free again
+        std::mem::forget(registration);
+        (resources, entry)
+    }
+
+    /// Whether it returns. One that waits for itself never does, and has a thread of its own.
+    fn returns(work: impl FnOnce() + Send + 'static) -> bool {
+        let (done, returned) = mpsc::channel();
+        std::thread::spawn(move || {
+            work();
+            let _ = done.send(());
+        });
+        returned.recv_timeout(Duration::from_secs(20)).is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_may_end_while_it_is_evicted() {
+        let (resources, entry) = leaving().await;
+        {
+            let state = &mut *locked(&resources.state);
+            let _place = state.take_place(clock::now(), HERE.into());
+            state.park_tunnel(clock::now(), entry);
+        }
+        let evicting = Arc::clone(&resources);
+        assert!(returns(move || evicting.evict_for_descriptor()));
+        let state = locked(&resources.state);
+        assert_eq!((state.legs.len(), state.clients), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_may_end_while_it_is_reset() {
+        let (resources, entry) = leaving().await;
+        entry.set_task(tokio::spawn(pending::<()>()).abort_handle());
+        assert!(returns(move || entry.end()));
+        assert_eq!(locked(&resources.state).legs.len(), 0);
+    }
+}

@@ -107,8 +107,7 @@ fn begin(
     let inner = session.inner(client, name, framing, permit);
     let entry = Arc::clone(&inner.registration.entry);
     let task = tokio::spawn(serve_boxed(inner));
-    // set once, here
-    let _ = entry.task.set(task.abort_handle());
+    entry.set_task(task.abort_handle());
     Ok(task)
 }
 

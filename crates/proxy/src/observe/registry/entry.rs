@@ -1,7 +1,7 @@
 //! One live connection as the registry knows it.
 
 use super::{AccountUse, CarrierUse, ConnectionState, Protocol};
-use crate::observe::leg_stats::LegStats;
+use crate::observe::leg_stats::{LegStats, TlsLeg};
 use crate::observe::rest::Rest;
 use crate::observe::traces::Trace;
 use crate::settings::KnownAccount;
@@ -46,11 +46,11 @@ pub(crate) struct ConnectionEntry {
     pub(crate) legs: [AtomicU64; 2],
     /// Those of them that were last reported as moving more than a few packets.
     bulk_legs: [AtomicU64; 2],
-    /// Closed to make room for another connection.
+    /// Its place was given back: to make room for another connection, or as it ended.
     pub(crate) evicted: AtomicBool,
     /// A tunnel that counts as idle.
     pub(crate) silent: AtomicBool,
-    pub(crate) task: OnceLock<AbortHandle>,
+    pub(super) task: OnceLock<AbortHandle>,
     /// Its client's place among the sources.
     place: OnceLock<PlaceId>,
     /// Set when the connection must end, in case its task is not known yet.
@@ -93,6 +93,10 @@ impl Detail {
         if !self.rest.leaves_out() {
             self.check();
         }
+    }
+
+    fn sessions(&self) -> impl Iterator<Item = Arc<dyn TlsLeg>> {
+        [&self.client, &self.upstream].into_iter().flatten().filter_map(LegStats::session)
     }
 
     /// A leg that just got its profile starts in the interactive lane.
@@ -205,6 +209,12 @@ impl ConnectionEntry {
         locked(&self.detail).account.clone()
     }
 
+    /// The TLS sessions of its legs, kept. Whoever asks about the legs within a lock keeps these beyond it: the last hold
+    /// on a session takes locks as it is dropped.
+    pub(crate) fn sessions(&self) -> Vec<Arc<dyn TlsLeg>> {
+        locked(&self.detail).sessions().collect()
+    }
+
     fn any_leg(&self, is: impl Fn(&LegStats) -> bool) -> bool {
         let detail = locked(&self.detail);
         [&detail.client, &detail.upstream].into_iter().flatten().any(is)
@@ -294,7 +304,24 @@ impl ConnectionEntry {
 
     /// Makes the close a reset, because neither end may take the cut for an end of stream.
     pub(super) fn reset_on_close(&self) {
+        // dropped after the lock is free
+        let mut kept = Vec::new();
         let detail = locked(&self.detail);
+        kept.extend(detail.sessions());
         [&detail.client, &detail.upstream].into_iter().flatten().for_each(LegStats::abort);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_before_the_task_is_known_ends_the_task() {
+        let entry = ConnectionEntry::new(1, ([192, 0, 2, 1], 5_000).into(), None);
+        entry.end();
+        let task = tokio::spawn(async {});
+        entry.set_task(task.abort_handle());
+        assert!(task.await.is_err_and(|error| error.is_cancelled()));
     }
 }
