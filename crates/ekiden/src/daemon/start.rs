@@ -228,7 +228,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         task.abort();
     }
     if let Some(admin) = admin {
-        admin.stop();
+        admin.stop().await;
     }
     if let (Some(sync), Some(syncing)) = (sync, syncing) {
         accounts.iter().for_each(|accounts| accounts.count());
