@@ -38,10 +38,14 @@ use status_cache::StatusCache;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use token::Token;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
+
+/// The disk's time at the end, as for usage.
+const AT_END: Duration = Duration::from_secs(10);
 
 /// What the port needs to start.
 #[derive(Debug, Clone)]
@@ -214,16 +218,24 @@ impl Admin {
         let _nobody = (&self.shared, configuration);
     }
 
-    /// Stops answering, and writes the last lines of the audit log.
+    /// Stops answering, and writes down what was recorded and the last lines of the audit log. A disk that hangs is given
+    /// up after 10 s.
     pub async fn stop(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
-        if let Ok(kept) = &self.shared.kept {
-            kept.audit.end().await;
-        }
+        let logged = async {
+            if let Ok(kept) = &self.shared.kept {
+                kept.audit.end().await;
+            }
+        };
         #[cfg(feature = "dashboard")]
-        if let Some(recording) = self.recording {
-            recording.stop();
-        }
+        let recorded = async {
+            if let Some(recording) = &self.recording {
+                recording.stop().await;
+            }
+        };
+        #[cfg(not(feature = "dashboard"))]
+        let recorded = std::future::ready(());
+        tokio::join!(logged, recorded);
     }
 }
 
@@ -347,7 +359,7 @@ mod tests {
         let text = token.clone();
         let disk = std::thread::spawn(move || {
             // a runtime that waits for the disk never says so
-            let _late = goes_on.recv_timeout(std::time::Duration::from_secs(60));
+            let _late = goes_on.recv_timeout(Duration::from_secs(60));
             std::fs::write(path, text)
         });
         let connect = || async { TcpStream::connect(admin.address()).await.unwrap() };

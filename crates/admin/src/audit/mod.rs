@@ -5,6 +5,7 @@ mod file;
 mod queue;
 mod refusals;
 
+use crate::AT_END;
 use ekiden_config::printable;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::host::{clock, state_files};
@@ -20,12 +21,9 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
 /// A file is put aside at this size: some 20,000 lines.
 const LARGEST: u64 = 4 << 20;
-/// The disk's time at the end, as for usage.
-const AT_END: Duration = Duration::from_secs(10);
 /// The most bytes that are read from a file's end, and the most lines of them that are returned.
 const READ: u64 = 256 << 10;
 const NEWEST: usize = 500;

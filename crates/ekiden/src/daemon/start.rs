@@ -227,13 +227,14 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     for task in [answering, counting].into_iter().flatten() {
         task.abort();
     }
-    if let Some(admin) = admin {
-        admin.stop().await;
-    }
     if let (Some(sync), Some(syncing)) = (sync, syncing) {
         accounts.iter().for_each(|accounts| accounts.count());
         syncing.abort();
         sync.close().await;
+    }
+    // after usage: its disk may hang
+    if let Some(admin) = admin {
+        admin.stop().await;
     }
     Ok(exit::FINE)
 }
