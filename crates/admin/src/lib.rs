@@ -38,10 +38,14 @@ use status_cache::StatusCache;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use token::Token;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
+
+/// The disk's time at the end, as for usage.
+const AT_END: Duration = Duration::from_secs(10);
 
 /// What the port needs to start.
 #[derive(Debug, Clone)]
@@ -94,6 +98,8 @@ struct Shared {
     reloads: Reloads,
     operators: OperatorLogins,
     readiness: Readiness,
+    /// At the token and the operators.
+    reading: Turns,
     /// One at a time adds up the database's usage, which may be years of it.
     usage: Turns,
     #[cfg(feature = "dashboard")]
@@ -170,6 +176,7 @@ impl Admin {
             reloads,
             operators: OperatorLogins::new(config.folder.as_deref().ok()),
             readiness: Readiness::default(),
+            reading: Turns::new(guard::READING),
             usage: Turns::new(1),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config),
@@ -211,13 +218,24 @@ impl Admin {
         let _nobody = (&self.shared, configuration);
     }
 
-    /// Stops answering, and writes down what was recorded.
-    pub fn stop(self) {
+    /// Stops answering, and writes down what was recorded and the last lines of the audit log. A disk that hangs is given
+    /// up after 10 s.
+    pub async fn stop(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        let logged = async {
+            if let Ok(kept) = &self.shared.kept {
+                kept.audit.end().await;
+            }
+        };
         #[cfg(feature = "dashboard")]
-        if let Some(recording) = self.recording {
-            recording.stop();
-        }
+        let recorded = async {
+            if let Some(recording) = &self.recording {
+                recording.stop().await;
+            }
+        };
+        #[cfg(not(feature = "dashboard"))]
+        let recorded = std::future::ready(());
+        tokio::join!(logged, recorded);
     }
 }
 
@@ -302,19 +320,58 @@ mod tests {
         assert!(error.contains("listen = \"off\""), "{error}");
         taken.listen_is_set = false;
         assert!(Admin::start(&taken, Reloads::new().0).await.unwrap().is_none());
-        admin.stop();
+        admin.stop().await;
     }
 
-    /// Sends a request by a connection that stays, and returns the answer's first line.
-    async fn ask(stream: &mut TcpStream, path: &str, token: &str) -> String {
+    /// Sends a request by a connection that stays.
+    async fn send(stream: &mut TcpStream, path: &str, token: &str) {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
+    }
+
+    /// The answer's first line.
+    async fn answer(stream: &mut TcpStream) -> String {
         let mut answer = vec![0; 4096];
         let count = stream.read(&mut answer).await.unwrap();
         let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
         answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    async fn ask(stream: &mut TcpStream, path: &str, token: &str) -> String {
+        send(stream, path, token).await;
+        answer(stream).await
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_the_token_s_disk_and_the_thread_of_the_runtime_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), At::Address(([127, 0, 0, 1], 0).into()));
+        let admin = Admin::start(&config, Reloads::new().0).await.unwrap().unwrap();
+        let path = folder.path().join("management.token");
+        let token = std::fs::read_to_string(&path).unwrap();
+        // whoever reads a pipe waits for who writes
+        std::fs::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+        let (go, goes_on) = std::sync::mpsc::channel::<()>();
+        let text = token.clone();
+        let disk = std::thread::spawn(move || {
+            // a runtime that waits for the disk never says so
+            let _late = goes_on.recv_timeout(Duration::from_secs(60));
+            std::fs::write(path, text)
+        });
+        let connect = || async { TcpStream::connect(admin.address()).await.unwrap() };
+        let (mut operator, mut probe) = (connect().await, connect().await);
+        send(&mut operator, "/api/v1/none", token.trim()).await;
+        for _ in 0..3 {
+            assert!(ask(&mut probe, "/healthz", "").await.contains("200"));
+        }
+        go.send(()).unwrap();
+        assert!(answer(&mut operator).await.contains("404"));
+        disk.join().unwrap().unwrap();
+        admin.stop().await;
     }
 
     #[tokio::test]
@@ -344,7 +401,7 @@ mod tests {
         assert!(ask(&mut newcomer, "/healthz", token).await.contains("200"));
         let again = ask(&mut operator, "/api/v1/none", token).await;
         assert!(again.contains("404"), "{again}");
-        admin.stop();
+        admin.stop().await;
     }
 
     #[tokio::test]
@@ -354,6 +411,6 @@ mod tests {
         let admin = Admin::start(&config, Reloads::new().0).await.unwrap().unwrap();
         let mut probe = TcpStream::connect(admin.address()).await.unwrap();
         assert!(ask(&mut probe, "/readyz", "").await.contains("503"));
-        admin.stop();
+        admin.stop().await;
     }
 }

@@ -45,7 +45,7 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Reads one from a file.
+    /// Reads one from a file, for which it waits for the disk.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::NotFound => TokenError::None(path.to_owned()),

@@ -28,9 +28,9 @@ impl Refusals {
         Self { rate: InitialRate::new(config, now), left_out: 0, since: now }
     }
 
-    /// A call is refused: whether it has a line.
-    pub(super) fn on_refused(&mut self, now: Time, from: IpAddr) -> bool {
-        let has_line = self.rate.on_initial(now, from.into(), false);
+    /// A call is refused: whether it has a line. None has where there is no room for it.
+    pub(super) fn on_refused(&mut self, now: Time, from: IpAddr, has_room: bool) -> bool {
+        let has_line = has_room && self.rate.on_initial(now, from.into(), false);
         if !has_line {
             if self.left_out == 0 {
                 self.since = now;
@@ -56,7 +56,8 @@ mod tests {
         let at = |seconds| Time::ZERO + Span::from_secs(seconds);
         let mut refusals = Refusals::new(at(0));
         let [one, other] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
-        let mut lines = |now, from| (0..1_000).filter(|_| refusals.on_refused(now, from)).count();
+        let mut lines =
+            |now, from| (0..1_000).filter(|_| refusals.on_refused(now, from, true)).count();
         assert_eq!([lines(at(0), one), lines(at(0), other)], [20, 20]);
         assert_eq!([lines(at(3), one), lines(at(3), other)], [3, 3]);
         assert_eq!(refusals.take_left_out(at(59)), None);
@@ -68,7 +69,7 @@ mod tests {
     fn many_networks_have_as_many_lines_a_second_as_all_may() {
         let mut refusals = Refusals::new(Time::ZERO);
         let from = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
-        let lines = (0..10_000).filter(|n| refusals.on_refused(Time::ZERO, from(*n))).count();
+        let lines = (0..10_000).filter(|n| refusals.on_refused(Time::ZERO, from(*n), true)).count();
         assert_eq!(lines, 50);
     }
 }

@@ -83,7 +83,7 @@ pub(super) async fn events(
 }
 
 async fn send_events(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     caller: &Caller,
     headers: &HeaderMap,
     send: mpsc::Sender<Bytes>,
@@ -94,7 +94,7 @@ async fn send_events(
     while begun.elapsed() < LIFE {
         tick.tick().await;
         // whoever logged out, or may not call any more, sees no further event
-        if !caller.may_still_call(shared, headers) {
+        if !caller.may_still_call(shared, headers).await {
             break;
         }
         let event = match look(shared).await {

@@ -3,10 +3,9 @@
 use super::session::Secrets;
 use crate::Shared;
 use crate::audit::Call;
-use crate::guard::{AuditedAction, Caller};
+use crate::guard::{AuditedAction, Caller, Callers};
 use crate::problem::Problem;
 use crate::server::Peer;
-use crate::token::Token;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, State};
@@ -63,21 +62,21 @@ pub(super) async fn open(
         let user = user.and_then(Caller::user);
         let (method, path) = ("POST", super::SESSION);
         let call = Call { address, method, path, token, user, status, what: &what };
-        match status {
+        let written = match status {
             200 => kept.audit.session(&call),
             _ => kept.audit.refused(&call),
-        }
+        };
+        written.wait().await;
     }
     response
 }
 
 async fn log_in(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     address: IpAddr,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Secrets, Caller), Problem> {
-    let kept = shared.kept()?;
     let now = Instant::now();
     // other types are what forms of other sites could send
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
@@ -90,13 +89,10 @@ async fn log_in(
     };
     let body = to_bytes(body, LONGEST).await.map_err(|_| bad())?;
     let said: LogIn = serde_json::from_slice(&body).ok().filter(|_| json).ok_or_else(bad)?;
-    let read = || {
-        Token::read(&kept.token)
-            .map_err(|error| Problem::unavailable("no-token", error.to_string()))
-    };
+    let callers = Callers::read(shared).await?;
     let caller = match said {
         LogIn::Token(ByToken { token: said }) => {
-            let token = read()?;
+            let token = callers.token;
             // its 256 random bits are not guessed, so whoever has it enters; all users of this machine share an address
             if !token.is(said.trim()) {
                 shared.dashboard.sessions.guess(address, now).map_err(|wait| {
@@ -112,7 +108,8 @@ async fn log_in(
         }
         // guesses at passwords are counted there
         LogIn::Operator(ByName { name, password }) => {
-            Caller::Operator(shared.operators.verify((name.trim(), &password), address).await?)
+            let said = (name.trim(), password.as_str());
+            Caller::Operator(shared.operators.verify(callers.operators, said, address).await?)
         }
     };
     for old in cookies(headers) {
@@ -122,7 +119,7 @@ async fn log_in(
         Problem::unavailable("randomness", error.to_string())
     };
     // as of now: a password takes a while to check
-    let callers = Caller::all(shared, &read()?);
+    let callers = Callers::read(shared).await?.all();
     let stamps: Vec<String> = callers.iter().map(Caller::stamp).collect();
     let may = |opener: &str| stamps.iter().any(|stamp| stamp == opener);
     let secrets = shared.dashboard.sessions.open(&caller.stamp(), may, now).map_err(random)?;

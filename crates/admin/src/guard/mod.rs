@@ -5,13 +5,15 @@
 //! here, and nothing answers CORS. All below `/api` takes the token, an operator's name and password, or a
 //! session that was opened with either, as does all below `/page`; `/metrics` from beyond this machine, too.
 
+mod callers;
 pub mod operators;
+
+pub(crate) use callers::{Callers, READING};
 
 use super::Shared;
 use super::audit::Call;
 use super::problem::Problem;
 use super::server::{Peer, PlaceState};
-use super::token::Token;
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -53,7 +55,7 @@ pub(super) async fn check(
     let caller = match admit(&shared, address, (&method, &path), &headers).await {
         Ok(caller) => caller,
         Err(problem) => {
-            say_refused(&shared, address, &method, &path, &problem);
+            say_refused(&shared, address, &method, &path, &problem).await;
             return problem.into_response();
         }
     };
@@ -72,7 +74,7 @@ pub(super) async fn check(
     // whoever goes away meanwhile does not keep a change from being written down
     let done = tokio::spawn(async move {
         let response = in_time(next.run(request)).await;
-        if let Ok(kept) = &shared.kept {
+        let written = shared.kept.as_ref().ok().and_then(|kept| {
             let what =
                 response.extensions().get::<AuditedAction>().map_or("", |what| what.0.as_str());
             let (method, path) = (method.as_str(), path.as_str());
@@ -80,10 +82,13 @@ pub(super) async fn check(
             let status = response.status().as_u16();
             let call = Call { address, method, path, token, user, status, what };
             match leaves {
-                true if what.is_empty() => {}
-                true => kept.audit.session(&call),
-                false => kept.audit.changed(&call),
+                true if what.is_empty() => None,
+                true => Some(kept.audit.session(&call)),
+                false => Some(kept.audit.changed(&call)),
             }
+        });
+        if let Some(written) = written {
+            written.wait().await;
         }
         response
     });
@@ -132,20 +137,12 @@ impl Caller {
         }
     }
 
-    /// All who may call now.
-    #[cfg(feature = "dashboard")]
-    pub(super) fn all(shared: &Shared, token: &Token) -> Vec<Self> {
-        let operators = shared.operators.all().into_iter().map(Self::Operator);
-        operators.chain([Self::Token(token.id())]).collect()
-    }
-
     /// Whether a request of before, with these fields, would be let through now: its session is open, and its token
     /// or operator is as it was.
     #[cfg(feature = "dashboard")]
-    pub(super) fn may_still_call(&self, shared: &Shared, headers: &HeaderMap) -> bool {
-        let token = shared.kept().ok().and_then(|kept| Token::read(&kept.token).ok());
-        let Some(token) = token else { return false };
-        let callers = Self::all(shared, &token);
+    pub(super) async fn may_still_call(&self, shared: &Arc<Shared>, headers: &HeaderMap) -> bool {
+        let Ok(callers) = Callers::read(shared).await else { return false };
+        let callers = callers.all();
         match authorization(headers) {
             Some(_) => callers.contains(self),
             None => {
@@ -178,7 +175,7 @@ const fn leaves(_method: &Method, _path: &str) -> bool {
 
 /// Who calls, where one must be known.
 async fn admit(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     address: IpAddr,
     (method, path): (&Method, &str),
     headers: &HeaderMap,
@@ -199,28 +196,24 @@ async fn admit(
     if is_open {
         return Ok(None);
     }
-    let kept = shared.kept()?;
-    let token = Token::read(&kept.token)
-        .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
+    let callers = Callers::read(shared).await?;
     let refused = |why: &str| {
         Err(Problem::new(StatusCode::UNAUTHORIZED, "token", why).hint(
             "Authorization: Bearer TOKEN, with what `ekiden token show` prints on the relay's machine",
         ))
     };
     let caller = match authorization(headers) {
-        Some(Said::Bearer(said)) if token.is(said) => Caller::Token(token.id()),
+        Some(Said::Bearer(said)) if callers.token.is(said) => Caller::Token(callers.token.id()),
         Some(Said::Bearer(_)) => return refused("wrong token"),
         Some(Said::Basic(name, password)) => {
-            Caller::Operator(shared.operators.verify((&name, &password), address).await?)
+            let said = (name.as_str(), password.as_str());
+            Caller::Operator(shared.operators.verify(callers.operators, said, address).await?)
         }
         #[cfg(feature = "dashboard")]
-        None => {
-            let callers = || Caller::all(shared, &token);
-            match crate::dashboard::log_in::caller(shared, headers, callers) {
-                Some(caller) => caller,
-                None => return refused("this call needs the token, or an operator"),
-            }
-        }
+        None => match crate::dashboard::log_in::caller(shared, headers, || callers.all()) {
+            Some(caller) => caller,
+            None => return refused("this call needs the token, or an operator"),
+        },
         #[cfg(not(feature = "dashboard"))]
         None => return refused("this call needs the token, or an operator"),
     };
@@ -301,7 +294,13 @@ fn shown(text: &str) -> String {
     ekiden_config::printable(text).chars().take(80).collect()
 }
 
-fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, problem: &Problem) {
+async fn say_refused(
+    shared: &Shared,
+    address: IpAddr,
+    method: &Method,
+    path: &str,
+    problem: &Problem,
+) {
     // who has no token does not hide that a page of another site tried
     static SAID: [LogThrottle; 2] = [LogThrottle::new(), LogThrottle::new()];
     let foreign = problem.status == StatusCode::FORBIDDEN.as_u16();
@@ -317,7 +316,8 @@ fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, pr
     if let Ok(kept) = &shared.kept {
         let (method, status) = (method.as_str(), problem.status);
         let what = problem.detail.as_str();
-        kept.audit.refused(&Call { address, method, path, token: None, user: None, status, what });
+        let call = Call { address, method, path, token: None, user: None, status, what };
+        kept.audit.refused(&call).wait().await;
     }
 }
 

@@ -283,7 +283,7 @@ mod tests {
     }
 
     /// Holds the history as one that is being saved, until it is told to go on.
-    fn saved_until(history: &Arc<History>) -> (Sender<()>, thread::JoinHandle<()>) {
+    pub(super) fn saved_until(history: &Arc<History>) -> (Sender<()>, thread::JoinHandle<()>) {
         let ((held, is_held), (go, goes_on)) = (channel::<()>(), channel::<()>());
         let saved = Arc::clone(history);
         let saving = thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! The task that takes samples and writes them down.
 
 use super::{History, STEP};
-use crate::Shared;
+use crate::{AT_END, Shared};
 use ekiden_proxy::observe::status::Summary;
 use jiff::Timestamp;
 use std::path::Path;
@@ -34,10 +34,16 @@ impl Recording {
         Some(Self { history, task })
     }
 
-    pub(crate) fn stop(self) {
+    /// Ends it, and writes what is not on disk yet. A disk that hangs is given up.
+    pub(crate) async fn stop(&self) {
         self.task.abort();
-        // the log has it
-        let _ = save(&self.history);
+        let history = Arc::clone(&self.history);
+        // the log has why it failed
+        let saving = tokio::task::spawn_blocking(move || save(&history));
+        if tokio::time::timeout(AT_END, saving).await.is_err() {
+            let seconds = AT_END.as_secs();
+            tracing::warn!("the disk did not take the dashboard's history within {seconds} s");
+        }
     }
 }
 
@@ -77,7 +83,26 @@ fn until_next(now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::saved_until;
     use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_does_not_hold_up_a_stop() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = Arc::new(History::open(folder.path().to_owned()).unwrap());
+        let (go, saving) = saved_until(&history);
+        let task = tokio::spawn(std::future::pending::<()>());
+        let recording = Recording { history, task };
+        tokio::time::pause();
+        let stopping = tokio::spawn(async move { recording.stop().await });
+        // it comes to where it waits; the clock does not go on by itself while a thread works
+        tokio::task::yield_now().await;
+        tokio::time::advance(AT_END + Duration::from_secs(1)).await;
+        stopping.await.unwrap();
+        // a runtime that waits for the disk never says so
+        go.send(()).unwrap();
+        saving.join().unwrap();
+    }
 
     #[test]
     fn samples_are_taken_after_each_full_step() {

@@ -15,7 +15,6 @@ impl Turns {
     }
 
     /// Does work that may take long on a thread that does not relay. Errors: it panicked.
-    #[cfg(feature = "dashboard")]
     pub(crate) async fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -80,7 +79,6 @@ mod tests {
         assert_eq!(begun.load(SeqCst), 1);
     }
 
-    #[cfg(feature = "dashboard")]
     #[tokio::test]
     async fn work_of_threads_that_is_given_up_keeps_its_turn() {
         let (turns, begun) = (Turns::new(4), Arc::new(AtomicUsize::new(0)));

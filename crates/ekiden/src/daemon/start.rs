@@ -137,10 +137,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     traces::announce(&traces);
     let exporting = TraceExport::start(traces, handle.clone());
     let alerting = alerts::start(alerts, &handle, sync.clone(), &loaded.reading);
-    let counting = accounts.clone().map(|accounts| {
-        accounts.limit(handle.accounts());
-        tokio::spawn(count(accounts))
-    });
+    let counting = accounts.clone().map(|accounts| tokio::spawn(count(accounts)));
     let (mut addresses, mut listening) = (Vec::new(), Listening::default());
     announce::listening(&mut addresses, handle.status().listen);
     listening.set(&configured, &addresses);
@@ -230,13 +227,14 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     for task in [answering, counting].into_iter().flatten() {
         task.abort();
     }
-    if let Some(admin) = admin {
-        admin.stop();
-    }
     if let (Some(sync), Some(syncing)) = (sync, syncing) {
         accounts.iter().for_each(|accounts| accounts.count());
         syncing.abort();
         sync.close().await;
+    }
+    // after usage: its disk may hang
+    if let Some(admin) = admin {
+        admin.stop().await;
     }
     Ok(exit::FINE)
 }

@@ -2,6 +2,7 @@
 //! password. An account store implements [`Directory`].
 
 use crate::policy::access::Denied;
+use crate::policy::quota::Quotas;
 pub use crate::settings::KnownAccount;
 use crate::settings::Pattern;
 use base64::Engine as _;
@@ -50,8 +51,13 @@ pub enum PasswordChange {
 pub type PendingChange<'a> = Pin<Box<dyn Future<Output = PasswordChange> + Send + 'a>>;
 
 /// The accounts. All but log-ins are answered from memory.
-/// [`Quotas::usage`](crate::policy::quota::Quotas::usage) reports their usage by name.
+/// [`Quotas::usage`] reports their usage by name.
 pub trait Directory: fmt::Debug + Send + Sync {
+    /// The relay's limits, to which it tells those of its accounts. Called at the start, before anybody can come in.
+    fn begin(&self, quotas: &Arc<Quotas>) {
+        let _unused = quotas;
+    }
+
     /// The account at an address; `Err`: it may not connect now, and why.
     fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>>;
 

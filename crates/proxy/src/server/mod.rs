@@ -172,6 +172,10 @@ impl Server {
             #[cfg(test)]
             panics: Default::default(),
         });
+        // who came before would have no limits, and stay beyond them
+        if let Some(directory) = &directory {
+            directory.begin(&inner.shared.quotas);
+        }
         inner.start_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
         let settings = Arc::clone(&inner.config().settings);

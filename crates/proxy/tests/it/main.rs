@@ -6,6 +6,7 @@ mod common;
 
 mod accounts;
 mod accounts_limits;
+mod accounts_start;
 mod connect_udp;
 mod deadlines;
 mod forbidden;

@@ -34,10 +34,14 @@ impl KnownOperators {
         Self { file, state: Mutex::new(state), throttle: LogThrottle::new() }
     }
 
-    /// All who are one now.
-    pub(crate) fn all(&self) -> Vec<Operator> {
-        let _known = self.check();
-        locked(&self.state).operators.clone()
+    /// All who are one now. Errors: why the file cannot be used, where nobody is known from before.
+    pub(crate) fn all(&self) -> Result<Vec<Operator>, String> {
+        let checked = self.check();
+        let operators = locked(&self.state).operators.clone();
+        match checked {
+            Err(why) if operators.is_empty() => Err(why),
+            _ => Ok(operators),
+        }
     }
 
     /// Reads the file again. Errors: why it cannot be used.
@@ -96,7 +100,7 @@ mod tests {
     }
 
     fn names(known: &KnownOperators) -> Vec<String> {
-        known.all().into_iter().map(|one| one.name).collect()
+        known.all().unwrap_or_default().into_iter().map(|one| one.name).collect()
     }
 
     fn write(path: &Path, text: &str) {

@@ -220,29 +220,30 @@ impl OperatorLogins {
         Self { known, attempts: OnceLock::new() }
     }
 
-    /// All who are one now.
-    pub(crate) fn all(&self) -> Vec<Operator> {
-        self.known.as_ref().map_or_else(Vec::new, KnownOperators::all)
+    /// All who are one now, for which it waits for the disk. Errors: why the file cannot be used, where nobody is known
+    /// from before.
+    pub(crate) fn all(&self) -> Result<Vec<Operator>, String> {
+        self.known.as_ref().map_or_else(|| Ok(Vec::new()), KnownOperators::all)
     }
 
-    /// Reads the file again. Errors: why it cannot be used.
+    /// Reads the file again, for which it waits for the disk. Errors: why it cannot be used.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.known.as_ref().map_or(Ok(()), KnownOperators::check)
     }
 
-    /// The operator of this name and password.
+    /// The operator of this name and password, of [`all`](Self::all).
     pub(crate) async fn verify(
         &self,
+        all: Result<Vec<Operator>, String>,
         (name, password): (&str, &str),
         from: IpAddr,
     ) -> Result<Operator, Problem> {
         let attempts = self.attempts.get_or_init(LoginAttempts::new).as_ref();
         let attempts = attempts.map_err(|why| Problem::unavailable("log-in", why.clone()))?;
-        let all = self.all();
-        if all.is_empty() && self.check().is_err() {
+        let all = all.map_err(|_| {
             let why = "the file of operators cannot be used; the relay's log says why";
-            return Err(Problem::unavailable("operators", why).hint("log in with the token"));
-        }
+            Problem::unavailable("operators", why).hint("log in with the token")
+        })?;
         let account = |(id, one): (usize, &Operator)| {
             let (user, hash) = (one.name.clone(), one.hash.clone());
             let device =
@@ -321,7 +322,9 @@ mod tests {
         let aiko = Operator { name: "aiko".to_owned(), role: Role::Full, hash: mika.hash.clone() };
         operators.write(std::slice::from_ref(&mika)).unwrap();
         let logins = OperatorLogins::new(Some(dir.path()));
-        let log_in = || logins.verify(("mika", "a long password"), IpAddr::from([192, 0, 2, 1]));
+        let log_in = || {
+            logins.verify(logins.all(), ("mika", "a long password"), IpAddr::from([192, 0, 2, 1]))
+        };
         // the password waits, and is looked at meanwhile
         let mut first = std::pin::pin!(log_in());
         let early = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
@@ -342,13 +345,16 @@ mod tests {
         operators.add("mika", Role::Viewer, "a long password").unwrap();
         let logins = OperatorLogins::new(Some(dir.path()));
         let from = IpAddr::from([192, 0, 2, 1]);
-        let found = logins.verify(("mika", "a long password"), from).await.unwrap();
+        let log_in = async |name: &str, password: &str| {
+            logins.verify(logins.all(), (name, password), from).await
+        };
+        let found = log_in("mika", "a long password").await.unwrap();
         assert_eq!((found.name.as_str(), found.role), ("mika", Role::Viewer));
         let stamp = found.stamp();
-        assert_eq!(logins.verify(("aiko", "a long password"), from).await.unwrap_err().status, 401);
+        assert_eq!(log_in("aiko", "a long password").await.unwrap_err().status, 401);
         let mut status = 401;
         for n in 0..40 {
-            status = logins.verify(("mika", &format!("guess {n}")), from).await.unwrap_err().status;
+            status = log_in("mika", &format!("guess {n}")).await.unwrap_err().status;
             if status == 429 {
                 break;
             }

@@ -88,12 +88,6 @@ impl AccountDirectory {
         }
     }
 
-    /// Where limits are kept, once the relay runs.
-    pub(crate) fn limit(&self, limits: Arc<quota::Quotas>) {
-        let _once = self.limits.set(limits);
-        self.give();
-    }
-
     /// Writes into the journal what the relay counted since the last time: the count that also spends quotas. To be
     /// called several times a second, and at the end.
     pub(crate) fn count(&self) {
@@ -219,6 +213,11 @@ fn member(account: &Account) -> KnownAccount {
 }
 
 impl accounts::Directory for AccountDirectory {
+    fn begin(&self, quotas: &Arc<quota::Quotas>) {
+        let _once = self.limits.set(Arc::clone(quotas));
+        self.give();
+    }
+
     fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
         let directory = self.sync.directory();
         Some(self.admitted(&directory, directory.by_address(address)?))
@@ -358,8 +357,27 @@ impl accounts::Directory for AccountDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ekiden_accounts::Attributes;
-    use ekiden_proxy::settings::HostPattern;
+    use ekiden_accounts::{Attributes, Device, Store};
+    use ekiden_proxy::Server;
+    use ekiden_proxy::settings::{HostPattern, Settings};
+
+    #[tokio::test]
+    async fn accounts_have_their_limits_when_the_relay_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::in_folder(folder.path()).await.unwrap();
+        let credential = Credential::Prefix("100.64.0.0/24".parse().unwrap());
+        let devices = vec![Device { name: "router".to_owned(), credential }];
+        let attributes = Attributes { connections: Some(7), ..Attributes::default() };
+        let (id, name) = (AccountId(0), "tanaka".to_owned());
+        store.add(&Account { id, name, devices, attributes }).await.unwrap();
+        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        let directory = Arc::new(AccountDirectory::new(Arc::new(sync)));
+        let settings = Settings { listen: vec![([127, 0, 0, 1], 0).into()], ..Settings::default() };
+        // on this runtime's only thread nobody can come in before the assertion
+        let server = Server::start_with(Arc::new(settings), Some(directory)).unwrap();
+        let limited = server.handle().accounts().account("tanaka").unwrap();
+        assert_eq!(limited.connections_limit, Some(7));
+    }
 
     #[test]
     fn invalid_lists_open_nothing() {
