@@ -255,6 +255,9 @@ impl Inner {
             if begun.elapsed() > LASTING {
                 locked(&joined.udp).on_success();
             }
+        } else {
+            // its connection ends after the last frames
+            tokio::time::sleep(GOODBYE).await;
         }
         end.unwrap_or_else(|| "its thread ended".to_owned().into())
     }

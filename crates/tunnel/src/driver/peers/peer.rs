@@ -62,10 +62,10 @@ impl Drop for PeerState {
         if let Some(task) = &self.connecting {
             task.abort();
         }
-        if let Some(ready) = self.ready.send_replace(None)
-            && self.connecting.is_some()
-        {
-            ready.driver.close(ready.tunnel, "the relay was revoked");
+        let draining = locked(&self.draining).take();
+        let ready = self.ready.send_replace(None).filter(|_| self.connecting.is_some());
+        for Ready { driver, tunnel } in ready.into_iter().chain(draining) {
+            driver.close(tunnel, "the relay was revoked");
         }
     }
 }
