@@ -246,7 +246,7 @@ static DNS: &[Key<Draft>] = keys! { Draft, |draft| draft.dns;
         "Whether /etc/hosts is read.", "None.", "Rarely needed.";
     prefer = prefer: Kind::Choice(Family::WORDS), None,
         "The address family to try first (RFC 8305 section 4), or the only one.",
-        "If the first family is broken, each connection loses attempt_delay.", "If one of the two families is slow or broken.";
+        "If the first family is broken, each connection loses attempt_delay; where no other may be opened, a quarter of connect_timeout.", "If one of the two families is slow or broken.";
     attempt_delay = attempt_delay: Kind::Span(Span::from_millis(100), Span::from_secs(2)), None,
         "Between two connection attempts (RFC 8305 section 8).",
         "A shorter delay opens connections that are then discarded.", "Satellites, where a round trip takes that long: longer.";

@@ -199,11 +199,11 @@ async fn race(
     let (mut v6, mut v4) =
         (std::pin::pin!(resolving(true, want_v6)), std::pin::pin!(resolving(false, want_v4)));
     let (mut v6_open, mut v4_open) = (true, true);
+    // the connection has a descriptor for one attempt; each beside it counts as a connection
+    let mut places = Vec::new();
     // dropping the set ends the losing attempts
     let mut attempts = JoinSet::new();
     let mut running: Vec<(u32, AbortHandle)> = Vec::new();
-    // the connection has a descriptor for one attempt; each beside it counts as a connection
-    let mut places = Vec::new();
     let mut failure = None;
     loop {
         let now = clock::now();
