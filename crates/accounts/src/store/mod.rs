@@ -71,7 +71,7 @@ pub enum StoreError {
     Locked,
     /// A state folder's usage and grants belong to other accounts than this database's.
     #[error(
-        "{folder} counted for another database: move usage.journal, usage.opened, grants.json, relay.id, accounts.json and database.id out of it; if this is the same database, remove database.id alone; then restart"
+        "{folder} counted for another database: move usage.journal, usage.opened, grants.json, relay.id, accounts.json and database.id out of it; if this is the same database, remove database.id alone, or an accounts.db that was never used; then restart"
     )]
     OtherDatabase { folder: PathBuf },
     #[error("no account \"{0}\"; `ekiden account list` lists all")]
