@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -32,7 +33,7 @@ pub(crate) const PEER: Limits = Limits { idle: Duration::from_secs(60), waiting:
 const WRITING: Duration = Duration::from_secs(5);
 /// A message that a rate holds up is tried again after so long.
 const AGAIN: Duration = Duration::from_millis(100);
-/// An answer of so many bytes takes no more than the question that waits for it, and does not count.
+/// An answer that takes so many bytes takes no more than the question that waits for it, and does not count.
 const SHORT: usize = 512;
 
 /// A question whose answer is there. The reply is written in its turn: until then equal ones share the answer.
@@ -41,22 +42,27 @@ struct Ready {
     outcome: Answered,
     /// What counts the answer, as if no other question shared it, and then the reply.
     _counted: Option<ReservedMemory>,
+    /// Of a stream, one that waits goes without: who reads at once has all its answers.
+    _spare: Option<OwnedSemaphorePermit>,
 }
 
 impl Ready {
-    /// A long answer that `memory` has no room for is none.
-    fn new(asked: Asked, outcome: Answered, memory: &TransferShare) -> Self {
+    /// A long answer that `memory` has no room for is none, unless `spare` is free.
+    fn new(asked: Asked, outcome: Answered, memory: &TransferShare, spare: Arc<Semaphore>) -> Self {
         let bytes = match &outcome {
             Outcome::Fresh(answer, _) | Outcome::Stale(answer) => answer.size(),
             Outcome::Failed => 0,
         };
         if bytes <= SHORT {
-            return Self { asked, outcome, _counted: None };
+            return Self { asked, outcome, _counted: None, _spare: None };
         }
-        match memory.reserve(bytes) {
-            Some(counted) => Self { asked, outcome, _counted: Some(counted) },
-            None => Self { asked, outcome: Outcome::Failed, _counted: None },
-        }
+        let counted = memory.reserve(bytes);
+        let spare = if counted.is_none() { spare.try_acquire_owned().ok() } else { None };
+        let outcome = match (&counted, &spare) {
+            (None, None) => Outcome::Failed,
+            _ => outcome,
+        };
+        Self { asked, outcome, _counted: counted, _spare: spare }
     }
 }
 
@@ -73,6 +79,7 @@ pub(crate) async fn serve(
     let (mut from, mut to) = tokio::io::split(stream);
     let mut received = Messages::default();
     let mut later: JoinSet<Ready> = JoinSet::new();
+    let spare = Arc::new(Semaphore::new(1));
     let mut ended = false;
     let mut due = Instant::now() + idle;
     // held up by a rate, and tried again then
@@ -128,8 +135,8 @@ pub(crate) async fn serve(
                     break;
                 }
                 Handled::Later(asked, outcome) => {
-                    let memory = memory.clone();
-                    later.spawn(async move { Ready::new(asked, outcome.await, &memory) });
+                    let (memory, spare) = (memory.clone(), Arc::clone(&spare));
+                    later.spawn(async move { Ready::new(asked, outcome.await, &memory, spare) });
                 }
             }
         }

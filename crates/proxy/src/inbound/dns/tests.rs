@@ -303,7 +303,7 @@ async fn answers_that_wait_for_a_slow_reader_have_a_share_of_memory() {
 }
 
 #[tokio::test]
-async fn short_answers_need_no_memory() {
+async fn short_answers_and_one_that_waits_need_no_memory() {
     let server = server_of_long_answers(2).await;
     let config = config(|settings| settings.dns.servers = vec![server.into()]);
     let transfer = &config.shared.transfer;
@@ -315,8 +315,7 @@ async fn short_answers_need_no_memory() {
     let serving = tokio::spawn(serve(in_effect, client(None), memory, PEER, theirs));
     ours.write_all(&question_for(1, "long.example.", RecordType::TXT)).await.unwrap();
     ours.write_all(&question_for(2, "short.example.", RecordType::A)).await.unwrap();
-    let mut codes = codes_of(ours).await;
+    let codes = codes_of(ours).await;
     serving.await.unwrap();
-    codes.sort_unstable_by_key(|code| u16::from(*code));
-    assert_eq!(codes, [ResponseCode::NoError, ResponseCode::ServFail]);
+    assert_eq!(codes, [ResponseCode::NoError; 2]);
 }
