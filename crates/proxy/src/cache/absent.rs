@@ -2,7 +2,7 @@
 
 use crate::observe::status::CacheStatus;
 use crate::settings;
-use crate::transfer::budget::TransferShare;
+use crate::transfer::budget::{CountedMemory, TransferShare};
 use crate::wire::http::body::Body;
 use crate::wire::http::head::{Field, Request, Response, Version};
 use ekiden_model::units::Bytes;
@@ -96,6 +96,14 @@ impl CacheHit {
 }
 
 impl Visit {
+    pub(crate) fn stale(&self) -> Option<&StoredResponse> {
+        match self.0 {}
+    }
+
+    pub(crate) fn count_stale(&mut self, _: Option<Box<dyn CountedMemory>>) {
+        match self.0 {}
+    }
+
     pub(crate) fn conditions(&self) -> &[Field] {
         match self.0 {}
     }

@@ -1,11 +1,13 @@
 //! What was removed before the disk was scanned, which would bring it back.
 
 use ekiden_linux::host::sync::locked;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 /// Bytes of keys that are kept; beyond, all that is on the disk goes.
 const MOST: usize = 4 << 20;
+/// What a key takes beside its bytes.
+const BESIDE: usize = 64;
 
 /// Until the store is open.
 #[derive(Debug, Default)]
@@ -13,7 +15,7 @@ pub(super) struct EarlyRemovals(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    keys: HashSet<String>,
+    keys: BTreeSet<String>,
     bytes: usize,
     /// There were more than are kept.
     all: bool,
@@ -28,10 +30,10 @@ impl EarlyRemovals {
         if state.over {
             return false;
         }
-        if state.bytes + key.len() > MOST {
+        if state.bytes + key.len() + BESIDE > MOST {
             state.all = true;
         } else if state.keys.insert(key.to_owned()) {
-            state.bytes += key.len();
+            state.bytes += key.len() + BESIDE;
         }
         true
     }

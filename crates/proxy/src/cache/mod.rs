@@ -222,6 +222,7 @@ impl Cache {
             no_store: rules::asks_no_store(request),
             request: None,
             stale: None,
+            counted: None,
             conditions: Vec::new(),
         });
         let parts = match rules::concerns(request, body) {

@@ -5,7 +5,7 @@ use super::copy::BodyCopy;
 use super::entry::{CacheEntry, StoredResponse, VaryRule};
 use super::rules::{self, ForwardReason};
 use super::{Cache, CacheHit, Found};
-use crate::transfer::budget::TransferShare;
+use crate::transfer::budget::{CountedMemory, TransferShare};
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request, Response};
@@ -30,11 +30,27 @@ pub(crate) struct Visit {
     pub(super) request: Option<request::Parts>,
     /// The cached response to validate.
     pub(super) stale: Option<Found>,
+    /// What counts its head, which the cache may drop meanwhile.
+    pub(super) counted: Option<Box<dyn CountedMemory>>,
     /// The relay's own preconditions for the validation.
     pub(super) conditions: Vec<Field>,
 }
 
 impl Visit {
+    /// The cached response to validate.
+    pub(crate) fn stale(&self) -> Option<&StoredResponse> {
+        self.stale.as_ref().map(|found| &*found.stored)
+    }
+
+    /// What counts its head; without it, the request goes as if nothing were stored.
+    pub(crate) fn count_stale(&mut self, counted: Option<Box<dyn CountedMemory>>) {
+        if counted.is_none() {
+            self.stale = None;
+            self.conditions.clear();
+        }
+        self.counted = counted;
+    }
+
     pub(crate) fn conditions(&self) -> &[Field] {
         &self.conditions
     }

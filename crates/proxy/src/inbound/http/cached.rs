@@ -7,6 +7,7 @@ use crate::cache::{Cache, CacheHit, CacheLookup, StoredResponse, cache_status};
 use crate::error::{Failure, FailureKind};
 use crate::resources::HeldMemory;
 use crate::session::{Session, within};
+use crate::transfer::budget::CountedMemory;
 use crate::transfer::buffered::write_all;
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::Body;
@@ -35,7 +36,15 @@ pub(super) async fn consult(
     let url = format!("http://{}{}", plan.authority, plan.path);
     let permitted = |stored: &StoredResponse| session.may_reach(&plan.destination, stored.address);
     let budget = &session.transfer();
-    Box::pin(cache.consult(scope, url, &plan.request, body, budget, permitted)).await
+    let consulting = cache.consult(scope, url, &plan.request, body, budget, permitted);
+    let mut lookup = Box::pin(consulting).await;
+    if let CacheLookup::Pass(visit) = &mut lookup
+        && let Some(stale) = visit.stale()
+    {
+        let counted = session.permit.hold(stored_head(stale)).await;
+        visit.count_stale(counted.map(|held| Box::new(held) as Box<dyn CountedMemory>));
+    }
+    lookup
 }
 
 /// The value of `Connection` in a response.

@@ -51,14 +51,14 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
     loop {
         // before the request's state is made, so that thousands that wait for memory have none
         let needed = STATE + incoming.capacity();
-        if let Some(held) = &mut kept {
-            // less than for the request before, which never fails
-            held.resize(needed).await;
-        } else {
-            let held = session.permit.hold(needed);
-            kept = tokio::time::timeout(timeouts.request_head.into(), held).await.ok().flatten();
-        }
-        let Some(mut held) = kept.take() else {
+        let counting = async {
+            match kept.take() {
+                Some(mut held) => held.resize(needed).await.then_some(held),
+                None => session.permit.hold(needed).await,
+            }
+        };
+        let held = tokio::time::timeout(timeouts.request_head.into(), counting).await;
+        let Ok(Some(mut held)) = held else {
             session.count_moved(Direction::Up, incoming.discard());
             Box::pin(refuse_early(session, &NO_MEMORY.into(), None)).await;
             return None;
@@ -375,7 +375,6 @@ async fn forward(
             CacheLookup::Pass(visit) => plan.visit = Some(visit),
             CacheLookup::Nothing => return nothing_stored(session, &mut entry, &plan).await,
             CacheLookup::Hit(hit) => {
-                hit.on_used();
                 return answer_from_cache(session, &mut entry, &plan, &hit).await;
             }
         }
@@ -409,6 +408,7 @@ async fn answer_from_cache(
         Ok(held) => held,
         Err(failure) => return refuse(session, entry, &failure, Some(&plan.request)).await,
     };
+    hit.on_used();
     session.registration.set_state(ConnectionState::Relaying);
     entry.status = Some(if hit.client_has_it { 304 } else { hit.stored.status });
     let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();

@@ -5,6 +5,7 @@ use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
 use super::transfer::{chunks_down, copied_down, pump_down};
+use crate::error::{Failure, FailureKind};
 use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
 use crate::session::Session;
@@ -85,12 +86,17 @@ pub(super) async fn final_response(
     let annotated = cached::passed(session, plan, response, kept);
     let head = response_head(session, &annotated, body, plan.request.version, connection)?;
     drop(annotated);
+    // a copy has a policy, which has the fields once more
+    let heads = (1 + usize::from(copy.is_some())) * response.memory();
+    if !held.resize(origin.incoming.capacity() + heads + head.capacity()).await {
+        let text = "no memory is left for the head of the answer";
+        return Err(Failure::new(FailureKind::Exhausted, text).into());
+    }
     to_client(session, &head, read).await?;
     drop(head);
-    // bytes that came with the head count until they are sent; a copy has a policy, which has the fields once more
+    // bytes that came with the head count until they are sent
     let early = origin.incoming.bytes().len();
-    let heads = 1 + usize::from(copy.is_some());
-    held.resize(heads * response.memory() + early).await;
+    held.resize(heads + early).await;
     let early = held.split(early);
     let from = &mut origin.incoming;
     let moved = match (body, &mut copy) {
