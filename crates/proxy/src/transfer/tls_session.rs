@@ -331,7 +331,7 @@ impl TlsSession {
         }
     }
 
-    /// As [`Self::poll_flush`], for any number of tasks. Of those that poll a socket, the last one alone is woken.
+    /// As [`Self::poll_flush`], over a socket for any number of tasks. Of those that poll it, the last one alone is woken.
     async fn send_all(&self) -> io::Result<()> {
         loop {
             let sent = self.send(&mut locked(&self.state));

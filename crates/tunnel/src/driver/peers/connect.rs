@@ -351,7 +351,7 @@ fn destinations(
     name: &str,
     found: impl Iterator<Item = SocketAddr>,
 ) -> Result<Vec<SocketAddr>, String> {
-    let is_one = |at: &SocketAddr| at.port() != 0 && !at.ip().is_unspecified();
+    let is_one = |at: &SocketAddr| at.port() != 0 && !at.ip().to_canonical().is_unspecified();
     let (mut usable, others): (Vec<_>, Vec<_>) = found.partition(is_one);
     usable.truncate(MOST_ADDRESSES);
     match others.first() {
@@ -397,7 +397,7 @@ mod tests {
         let of = |found: &[&str]| {
             destinations("a.example:1", found.iter().map(|at| at.parse().unwrap()))
         };
-        for at in ["0.0.0.0:1", "[::]:1", "192.0.2.1:0"] {
+        for at in ["0.0.0.0:1", "[::]:1", "[::ffff:0.0.0.0]:1", "192.0.2.1:0"] {
             let why = of(&[at]).unwrap_err();
             assert!(why.starts_with(&format!("a.example:1 leads to {at}, ")), "{why}");
             let [one, other] = ["192.0.2.1:1", "[2001:db8::1]:1"];

@@ -122,7 +122,7 @@ async fn a_peer_whose_tunnels_end_together_has_none() {
         tunnels.map(|tunnel| Ready { driver: Arc::clone(driver), tunnel }).collect()
     };
     let tunnels = || -> Vec<Ready> { far.listening.iter().flat_map(tunnels_on).collect() };
-    while tunnels().len() < 2 {
+    while !beside.is_up("far") || tunnels().len() < 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // from here on nobody else hears of their ends, nor connects again
