@@ -105,7 +105,7 @@ impl Audit {
                 Kind::Sessions => &mut sessions,
                 Kind::Refused => &mut refused,
             };
-            file.write(&line.bytes)
+            file.write(line.text.as_bytes())
         })
     }
 
@@ -201,11 +201,9 @@ impl Audit {
     }
 
     fn put_entry(&self, to: Kind, entry: &Entry<'_>) -> Written {
-        let Entry { method, path, .. } = entry;
-        let words = format!("{method} {path}, {}", entry.status.unwrap_or_default());
         // text and numbers are always JSON
-        let bytes = entry.line().unwrap_or_default();
-        self.queue.push(Line { to, bytes, words })
+        let text = entry.line().unwrap_or_default().into();
+        self.queue.push(Line { to, text })
     }
 }
 
@@ -265,13 +263,13 @@ pub fn record_command(folder: &Path, change: &ChangeByCommand<'_>) -> io::Result
         what,
     };
     state_files::make_folder(folder)?;
-    AuditFile::open(folder.join(Kind::Changes.file()), LARGEST)?.write(&entry.line()?)
+    AuditFile::open(folder.join(Kind::Changes.file()), LARGEST)?.write(entry.line()?.as_bytes())
 }
 
 impl Entry<'_> {
-    fn line(&self) -> io::Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
+    fn line(&self) -> io::Result<String> {
+        let mut line = serde_json::to_string(self)?;
+        line.push('\n');
         Ok(line)
     }
 }

@@ -66,7 +66,8 @@ pub(super) async fn open(
             200 => kept.audit.session(&call),
             _ => kept.audit.refused(&call),
         };
-        written.wait().await;
+        // whoever goes away meanwhile does not keep a log-in from being written down
+        let _waited = tokio::spawn(written.wait()).await;
     }
     response
 }
