@@ -27,7 +27,7 @@ const LARGEST: u64 = 4 << 20;
 /// The most bytes that are read from a file's end, and the most lines of them that are returned.
 const READ: u64 = 256 << 10;
 const NEWEST: usize = 500;
-/// Paths are cut here: the sender chooses them.
+/// Letters of a method and of a path: the sender chooses them.
 const LONGEST: usize = 200;
 
 /// One of the files.
@@ -61,7 +61,7 @@ pub(super) struct Entry<'a> {
     /// The HTTP method, or the command.
     method: &'a str,
     /// The path, or the command's object.
-    path: String,
+    path: &'a str,
     /// Part of the hash of the token that was right; null without.
     token: Option<&'a str>,
     /// The HTTP status; null for a command.
@@ -165,7 +165,7 @@ impl Audit {
             address: None,
             user: None,
             method: "",
-            path: String::new(),
+            path: "",
             token: None,
             status: None,
             outcome: "refused",
@@ -190,8 +190,8 @@ impl Audit {
             time: Timestamp::now().to_string(),
             address: Some(address),
             user,
-            method,
-            path: path.chars().take(LONGEST).collect(),
+            method: cut(method),
+            path: cut(path),
             token,
             status: Some(status),
             outcome,
@@ -256,7 +256,7 @@ pub fn record_command(folder: &Path, change: &ChangeByCommand<'_>) -> io::Result
         address: None,
         user: Some(user),
         method: command,
-        path: object.chars().take(LONGEST).collect(),
+        path: cut(object),
         token: None,
         status: None,
         outcome,
@@ -264,6 +264,10 @@ pub fn record_command(folder: &Path, change: &ChangeByCommand<'_>) -> io::Result
     };
     state_files::make_folder(folder)?;
     AuditFile::open(folder.join(Kind::Changes.file()), LARGEST)?.write(entry.line()?.as_bytes())
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(LONGEST).map_or(text, |(end, _)| &text[..end])
 }
 
 impl Entry<'_> {

@@ -101,6 +101,17 @@ async fn a_call_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
 }
 
 #[test]
+fn long_methods_and_paths_are_cut() {
+    let (audit, go, taken) = hanging();
+    let long = "é".repeat(8 << 10);
+    let line = audit.refused(&Call { method: &long, path: &long, ..CALL });
+    drop(go);
+    wait(line);
+    let (taken, cut) = (locked(&taken), "é".repeat(LONGEST));
+    assert!(taken[0].contains(&format!("\"method\":\"{cut}\",\"path\":\"{cut}\"")), "{taken:?}");
+}
+
+#[test]
 fn refused_calls_that_a_hanging_disk_has_no_room_for_are_counted() {
     let (audit, go, taken) = hanging();
     let now = clock::now();
