@@ -7,7 +7,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -27,13 +28,16 @@ fn wait(line: Written) {
     line.done.blocking_recv().unwrap();
 }
 
-/// An audit log whose disk hangs until nobody holds the other end, and what that took.
+/// An audit log whose disk hangs until nobody holds the other end, and what that took. After a minute it takes nothing:
+/// whoever waits for it then may be who lets it go on.
 fn hanging() -> (Audit, Sender<()>, Arc<Mutex<Vec<String>>>) {
     let (go, goes_on) = channel();
     let taken = Arc::new(Mutex::new(Vec::new()));
     let disk = Arc::clone(&taken);
     let write = move |line: &Line| {
-        let _goes_on = goes_on.recv();
+        if goes_on.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
         locked(&disk).push(line.text.to_string());
         Ok(())
     };
@@ -94,7 +98,7 @@ async fn a_call_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
         }
     });
     tokio::task::yield_now().await;
-    // a runtime that waits for the disk never says so
+    // a runtime that waits for the disk says so too late
     drop(go);
     waiting.await.unwrap();
     assert_eq!(locked(&taken).len(), 3);
