@@ -135,7 +135,8 @@ impl Audit {
         self.put(Kind::Sessions, call, "changed")
     }
 
-    /// A call that was not let in. Of very many, most are counted alone.
+    /// A call that was not let in. Of very many, most are counted alone. None with status 503 waits for its line: it
+    /// may have waited for the same disk.
     pub(super) fn refused(&self, call: &Call<'_>) -> Written {
         self.refused_at(clock::now(), call)
     }
@@ -143,10 +144,8 @@ impl Audit {
     fn refused_at(&self, now: Time, call: &Call<'_>) -> Written {
         let has_room = self.queue.has_room_for_refused();
         let has_line = locked(&self.refusals).on_refused(now, call.address, has_room);
-        match has_line {
-            true => self.put(Kind::Refused, call, "refused"),
-            false => Written::at_once(),
-        }
+        let written = has_line.then(|| self.put(Kind::Refused, call, "refused"));
+        written.filter(|_| call.status != 503).unwrap_or_else(Written::at_once)
     }
 
     /// Writes down how many refused calls have no line, a minute after the first of them. To be called every second.

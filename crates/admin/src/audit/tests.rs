@@ -116,6 +116,16 @@ fn long_methods_and_paths_are_cut() {
 }
 
 #[test]
+fn a_call_that_a_file_is_not_read_for_does_not_wait_for_its_line() {
+    let (audit, go, taken) = hanging();
+    audit.refused(&Call { status: 503, ..CALL }).done.blocking_recv().unwrap_err();
+    drop(go);
+    wait(audit.refused(&Call { status: 401, ..CALL }));
+    let taken = locked(&taken);
+    assert!(taken[0].contains("\"status\":503") && taken.len() == 2, "{taken:?}");
+}
+
+#[test]
 fn refused_calls_that_a_hanging_disk_has_no_room_for_are_counted() {
     let (audit, go, taken) = hanging();
     let now = clock::now();
