@@ -128,7 +128,7 @@ impl Shared {
 pub struct Admin {
     address: SocketAddr,
     running: Arc<OnceLock<Running>>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
     #[cfg(feature = "dashboard")]
     recording: Option<history::Recording>,
     shared: Arc<Shared>,
@@ -184,7 +184,9 @@ impl Admin {
             dashboard: dashboard::Dashboard::new(config),
         });
         let serving = tokio::spawn(server::serve(listener, router(&shared)));
-        let tasks = [serving, tokio::spawn(server::health::watch(Arc::clone(&shared)))];
+        let looking = tokio::spawn(server::health::watch(Arc::clone(&shared)));
+        let reading = tokio::spawn(server::health::watch_operators(Arc::clone(&shared)));
+        let tasks = [serving, looking, reading];
         #[cfg(feature = "dashboard")]
         let recording = config.folder.as_ref().ok().and_then(|folder| {
             history::Recording::start(&folder.join("history"), Arc::clone(&shared))
