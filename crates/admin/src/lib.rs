@@ -98,8 +98,9 @@ struct Shared {
     reloads: Reloads,
     operators: OperatorLogins,
     readiness: Readiness,
-    /// At the token and the operators.
-    reading: Turns,
+    /// At the token, and at the file of operators: the disk of one may not answer.
+    reading_token: Turns,
+    reading_operators: Turns,
     /// One at a time adds up the database's usage, which may be years of it.
     usage: Turns,
     #[cfg(feature = "dashboard")]
@@ -127,7 +128,7 @@ impl Shared {
 pub struct Admin {
     address: SocketAddr,
     running: Arc<OnceLock<Running>>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
     #[cfg(feature = "dashboard")]
     recording: Option<history::Recording>,
     shared: Arc<Shared>,
@@ -176,13 +177,16 @@ impl Admin {
             reloads,
             operators: OperatorLogins::new(config.folder.as_deref().ok()),
             readiness: Readiness::default(),
-            reading: Turns::new(guard::READING),
+            reading_token: Turns::new(guard::READING),
+            reading_operators: Turns::new(guard::READING),
             usage: Turns::new(1),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config),
         });
         let serving = tokio::spawn(server::serve(listener, router(&shared)));
-        let tasks = [serving, tokio::spawn(server::health::watch(Arc::clone(&shared)))];
+        let looking = tokio::spawn(server::health::watch(Arc::clone(&shared)));
+        let reading = tokio::spawn(server::health::watch_operators(Arc::clone(&shared)));
+        let tasks = [serving, looking, reading];
         #[cfg(feature = "dashboard")]
         let recording = config.folder.as_ref().ok().and_then(|folder| {
             history::Recording::start(&folder.join("history"), Arc::clone(&shared))
@@ -295,7 +299,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
-    fn config(folder: &Path, listen: At) -> AdminConfig {
+    pub(crate) fn config(folder: &Path, listen: At) -> AdminConfig {
         AdminConfig {
             settings: Management { listen, ..Management::default() },
             folder: Ok(folder.to_owned()),
@@ -371,6 +375,20 @@ mod tests {
         go.send(()).unwrap();
         assert!(answer(&mut operator).await.contains("404"));
         disk.join().unwrap().unwrap();
+        admin.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_call_with_the_token_does_not_wait_for_the_file_of_operators() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), At::Address(([127, 0, 0, 1], 0).into()));
+        let admin = Admin::start(&config, Reloads::new().0).await.unwrap().unwrap();
+        let token = std::fs::read_to_string(folder.path().join("management.token")).unwrap();
+        let go = operators::hang(&admin.shared);
+        let mut holder = TcpStream::connect(admin.address()).await.unwrap();
+        let first = ask(&mut holder, "/api/v1/none", token.trim()).await;
+        assert!(first.contains("404"), "{first}");
+        drop(go);
         admin.stop().await;
     }
 

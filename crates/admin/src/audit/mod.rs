@@ -27,7 +27,7 @@ const LARGEST: u64 = 4 << 20;
 /// The most bytes that are read from a file's end, and the most lines of them that are returned.
 const READ: u64 = 256 << 10;
 const NEWEST: usize = 500;
-/// Paths are cut here: the sender chooses them.
+/// Letters of a method and of a path: the sender chooses them.
 const LONGEST: usize = 200;
 
 /// One of the files.
@@ -61,7 +61,7 @@ pub(super) struct Entry<'a> {
     /// The HTTP method, or the command.
     method: &'a str,
     /// The path, or the command's object.
-    path: String,
+    path: &'a str,
     /// Part of the hash of the token that was right; null without.
     token: Option<&'a str>,
     /// The HTTP status; null for a command.
@@ -105,7 +105,7 @@ impl Audit {
                 Kind::Sessions => &mut sessions,
                 Kind::Refused => &mut refused,
             };
-            file.write(&line.bytes)
+            file.write(line.text.as_bytes())
         })
     }
 
@@ -135,7 +135,8 @@ impl Audit {
         self.put(Kind::Sessions, call, "changed")
     }
 
-    /// A call that was not let in. Of very many, most are counted alone.
+    /// A call that was not let in. Of very many, most are counted alone. None with status 503 waits for its line: it
+    /// may have waited for the same disk.
     pub(super) fn refused(&self, call: &Call<'_>) -> Written {
         self.refused_at(clock::now(), call)
     }
@@ -143,10 +144,8 @@ impl Audit {
     fn refused_at(&self, now: Time, call: &Call<'_>) -> Written {
         let has_room = self.queue.has_room_for_refused();
         let has_line = locked(&self.refusals).on_refused(now, call.address, has_room);
-        match has_line {
-            true => self.put(Kind::Refused, call, "refused"),
-            false => Written::at_once(),
-        }
+        let written = has_line.then(|| self.put(Kind::Refused, call, "refused"));
+        written.filter(|_| call.status != 503).unwrap_or_else(Written::at_once)
     }
 
     /// Writes down how many refused calls have no line, a minute after the first of them. To be called every second.
@@ -165,7 +164,7 @@ impl Audit {
             address: None,
             user: None,
             method: "",
-            path: String::new(),
+            path: "",
             token: None,
             status: None,
             outcome: "refused",
@@ -190,8 +189,8 @@ impl Audit {
             time: Timestamp::now().to_string(),
             address: Some(address),
             user,
-            method,
-            path: path.chars().take(LONGEST).collect(),
+            method: cut(method),
+            path: cut(path),
             token,
             status: Some(status),
             outcome,
@@ -201,11 +200,9 @@ impl Audit {
     }
 
     fn put_entry(&self, to: Kind, entry: &Entry<'_>) -> Written {
-        let Entry { method, path, .. } = entry;
-        let words = format!("{method} {path}, {}", entry.status.unwrap_or_default());
         // text and numbers are always JSON
-        let bytes = entry.line().unwrap_or_default();
-        self.queue.push(Line { to, bytes, words })
+        let text = entry.line().unwrap_or_default().into();
+        self.queue.push(Line { to, text })
     }
 }
 
@@ -258,20 +255,24 @@ pub fn record_command(folder: &Path, change: &ChangeByCommand<'_>) -> io::Result
         address: None,
         user: Some(user),
         method: command,
-        path: object.chars().take(LONGEST).collect(),
+        path: cut(object),
         token: None,
         status: None,
         outcome,
         what,
     };
     state_files::make_folder(folder)?;
-    AuditFile::open(folder.join(Kind::Changes.file()), LARGEST)?.write(&entry.line()?)
+    AuditFile::open(folder.join(Kind::Changes.file()), LARGEST)?.write(entry.line()?.as_bytes())
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(LONGEST).map_or(text, |(end, _)| &text[..end])
 }
 
 impl Entry<'_> {
-    fn line(&self) -> io::Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
+    fn line(&self) -> io::Result<String> {
+        let mut line = serde_json::to_string(self)?;
+        line.push('\n');
         Ok(line)
     }
 }

@@ -4,38 +4,47 @@ use super::Kind;
 use ekiden_proxy::LogThrottle;
 use std::fmt::Display;
 use std::io;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Lines that wait at most. Of refused calls half as many do: anybody can have calls refused.
 pub(super) const WAITING: usize = 256;
-/// An answer waits so long for its line. A disk that hangs has it later.
+/// An answer waits so long for its line. A disk that hangs has it later, or never.
 const PATIENCE: Duration = Duration::from_secs(5);
+const HANGS: &str = "the disk does not answer";
 
 /// A line of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) to: Kind,
-    pub(super) bytes: Vec<u8>,
-    /// What the relay's log has of it where it cannot be written.
-    pub(super) words: String,
+    /// With its end. The relay's log has it where it cannot be written.
+    pub(super) text: Arc<str>,
 }
 
 /// A line that was handed over.
 #[derive(Debug)]
 #[must_use = "an answer comes after its line"]
-pub(crate) struct Written(pub(super) oneshot::Receiver<()>);
+pub(crate) struct Written {
+    pub(super) done: oneshot::Receiver<()>,
+    /// What has to be on record before the answer; of refusals nothing.
+    line: Option<Line>,
+}
 
 impl Written {
     /// One that has nothing to wait for.
     pub(super) fn at_once() -> Self {
-        Self(oneshot::channel().1)
+        Self { done: oneshot::channel().1, line: None }
     }
 
-    /// Returns when the line is written, or is not going to be, and after 5 s in any case.
+    /// Returns when the line is written, or is not going to be, and after 5 s in any case. The relay's log has it then:
+    /// the relay may end before the disk answers.
     pub(crate) async fn wait(self) {
-        let _late = tokio::time::timeout(PATIENCE, self.0).await;
+        let is_late = tokio::time::timeout(PATIENCE, self.done).await.is_err();
+        if let Some(line) = self.line.filter(|_| is_late) {
+            log_unwritten(&line, HANGS);
+        }
     }
 }
 
@@ -68,16 +77,17 @@ impl Queue {
     /// Hands a line over. Where there is no room, the relay's log has what happened.
     pub(super) fn push(&self, line: Line) -> Written {
         let (done, written) = oneshot::channel();
+        let kept = (line.to != Kind::Refused).then(|| line.clone());
         if let Err(unsent) = self.0.try_send(Item { line: Some(line), done }) {
             let why = match &unsent {
-                mpsc::error::TrySendError::Full(_) => "the disk does not answer",
+                mpsc::error::TrySendError::Full(_) => HANGS,
                 mpsc::error::TrySendError::Closed(_) => "the relay ends",
             };
             if let Some(line) = unsent.into_inner().line {
                 log_unwritten(&line, why);
             }
         }
-        Written(written)
+        Written { done: written, line: kept }
     }
 
     /// Takes no further line, and returns once those of before are written.
@@ -114,6 +124,7 @@ fn log_unwritten(line: &Line, why: impl Display) {
     // a stranger may be refused without end; of changes each is on record
     static SAID: LogThrottle = LogThrottle::new();
     if line.to != Kind::Refused || SAID.is_due() {
-        tracing::error!(error = %why, "the audit log cannot be written; on record here: {}", line.words);
+        let text = line.text.trim_end();
+        tracing::error!(error = %why, "the audit log cannot be written; on record here: {text}");
     }
 }

@@ -2,11 +2,16 @@
 
 use super::*;
 use ekiden_model::units::Span;
+use std::fmt::Debug;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 const CALL: Call<'static> = Call {
     address: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -20,20 +25,67 @@ const CALL: Call<'static> = Call {
 
 /// Waits until a line is written, and all that were handed over before.
 fn wait(line: Written) {
-    line.0.blocking_recv().unwrap();
+    line.done.blocking_recv().unwrap();
 }
 
-/// An audit log whose disk hangs until nobody holds the other end, and what that took.
+/// An audit log whose disk hangs until nobody holds the other end, and what that took. After a minute it takes nothing:
+/// whoever waits for it then may be who lets it go on.
 fn hanging() -> (Audit, Sender<()>, Arc<Mutex<Vec<String>>>) {
     let (go, goes_on) = channel();
     let taken = Arc::new(Mutex::new(Vec::new()));
     let disk = Arc::clone(&taken);
     let write = move |line: &Line| {
-        let _goes_on = goes_on.recv();
-        locked(&disk).push(String::from_utf8_lossy(&line.bytes).into_owned());
+        if goes_on.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
+        locked(&disk).push(line.text.to_string());
         Ok(())
     };
     (Audit::start(Path::new("/"), write).unwrap(), go, taken)
+}
+
+/// The relay's log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut |_: &Field, value: &dyn Debug| {
+            locked(&self.0).push_str(&format!("{value:?}\n"));
+        });
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_answered_before_its_line_is_written_is_in_the_relay_s_log() {
+    let (audit, _go, taken) = hanging();
+    let log = Log::default();
+    let logging = tracing::subscriber::set_default(log.clone());
+    let what = "removed \"tanaka\"";
+    audit.changed(&Call { user: Some("mika"), what, ..CALL }).wait().await;
+    audit.session(&Call { user: Some("aiko"), ..CALL }).wait().await;
+    audit.refused(&CALL).wait().await;
+    drop(logging);
+    let log = locked(&log.0);
+    assert_eq!(log.matches("on record here: ").count(), 2, "{log}");
+    for part in [
+        r#""address":"127.0.0.1","user":"mika","method":"DELETE","path":"/api/v1/accounts/tanaka""#,
+        r#""outcome":"changed","what":"removed \"tanaka\"""#,
+        r#""user":"aiko""#,
+    ] {
+        assert!(log.contains(part), "{part}\n{log}");
+    }
+    assert!(locked(&taken).is_empty());
 }
 
 #[tokio::test]
@@ -42,14 +94,35 @@ async fn a_call_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
     let lines = [audit.changed(&CALL), audit.session(&CALL), audit.refused(&CALL)];
     let waiting = tokio::spawn(async move {
         for line in lines {
-            line.0.await.unwrap();
+            line.done.await.unwrap();
         }
     });
     tokio::task::yield_now().await;
-    // a runtime that waits for the disk never says so
+    // a runtime that waits for the disk says so too late
     drop(go);
     waiting.await.unwrap();
     assert_eq!(locked(&taken).len(), 3);
+}
+
+#[test]
+fn long_methods_and_paths_are_cut() {
+    let (audit, go, taken) = hanging();
+    let long = "é".repeat(8 << 10);
+    let line = audit.refused(&Call { method: &long, path: &long, ..CALL });
+    drop(go);
+    wait(line);
+    let (taken, cut) = (locked(&taken), "é".repeat(LONGEST));
+    assert!(taken[0].contains(&format!("\"method\":\"{cut}\",\"path\":\"{cut}\"")), "{taken:?}");
+}
+
+#[test]
+fn a_call_that_a_file_is_not_read_for_does_not_wait_for_its_line() {
+    let (audit, go, taken) = hanging();
+    audit.refused(&Call { status: 503, ..CALL }).done.blocking_recv().unwrap_err();
+    drop(go);
+    wait(audit.refused(&Call { status: 401, ..CALL }));
+    let taken = locked(&taken);
+    assert!(taken[0].contains("\"status\":503") && taken.len() == 2, "{taken:?}");
 }
 
 #[test]
@@ -58,7 +131,7 @@ fn refused_calls_that_a_hanging_disk_has_no_room_for_are_counted() {
     let now = clock::now();
     let lines: Vec<_> = (0..queue::WAITING).map(|_| audit.changed(&CALL)).collect();
     // such a call waits for nothing, and neither does a change beyond
-    (0..3).for_each(|_| assert!(audit.refused_at(now, &CALL).0.blocking_recv().is_err()));
+    (0..3).for_each(|_| assert!(audit.refused_at(now, &CALL).done.blocking_recv().is_err()));
     audit.count_refused_at(now + Span::from_secs(60));
     drop(go);
     lines.into_iter().for_each(wait);
@@ -82,7 +155,7 @@ async fn lines_that_wait_are_written_at_the_end() {
         .collect();
     assert_eq!(order, [true; 3]);
     // who calls later is answered
-    audit.changed(&CALL).0.await.unwrap_err();
+    audit.changed(&CALL).done.await.unwrap_err();
     drop(lines);
 }
 

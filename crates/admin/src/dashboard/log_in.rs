@@ -66,7 +66,8 @@ pub(super) async fn open(
             200 => kept.audit.session(&call),
             _ => kept.audit.refused(&call),
         };
-        written.wait().await;
+        // whoever goes away meanwhile does not keep a log-in from being written down
+        let _waited = tokio::spawn(written.wait()).await;
     }
     response
 }
@@ -89,10 +90,9 @@ async fn log_in(
     };
     let body = to_bytes(body, LONGEST).await.map_err(|_| bad())?;
     let said: LogIn = serde_json::from_slice(&body).ok().filter(|_| json).ok_or_else(bad)?;
-    let callers = Callers::read(shared).await?;
     let caller = match said {
         LogIn::Token(ByToken { token: said }) => {
-            let token = callers.token;
+            let token = Callers::read_token(shared).await?;
             // its 256 random bits are not guessed, so whoever has it enters; all users of this machine share an address
             if !token.is(said.trim()) {
                 shared.dashboard.sessions.guess(address, now).map_err(|wait| {
@@ -108,6 +108,7 @@ async fn log_in(
         }
         // guesses at passwords are counted there
         LogIn::Operator(ByName { name, password }) => {
+            let callers = Callers::read(shared).await?;
             let said = (name.trim(), password.as_str());
             Caller::Operator(shared.operators.verify(callers.operators, said, address).await?)
         }

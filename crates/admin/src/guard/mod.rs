@@ -141,9 +141,14 @@ impl Caller {
     /// or operator is as it was.
     #[cfg(feature = "dashboard")]
     pub(super) async fn may_still_call(&self, shared: &Arc<Shared>, headers: &HeaderMap) -> bool {
+        let said = authorization(headers);
+        if let Some(Said::Bearer(_)) = said {
+            let token = Callers::read_token(shared).await;
+            return token.is_ok_and(|token| *self == Self::Token(token.id()));
+        }
         let Ok(callers) = Callers::read(shared).await else { return false };
         let callers = callers.all();
-        match authorization(headers) {
+        match said {
             Some(_) => callers.contains(self),
             None => {
                 let caller = crate::dashboard::log_in::caller(shared, headers, || callers);
@@ -196,24 +201,29 @@ async fn admit(
     if is_open {
         return Ok(None);
     }
-    let callers = Callers::read(shared).await?;
     let refused = |why: &str| {
         Err(Problem::new(StatusCode::UNAUTHORIZED, "token", why).hint(
             "Authorization: Bearer TOKEN, with what `ekiden token show` prints on the relay's machine",
         ))
     };
     let caller = match authorization(headers) {
-        Some(Said::Bearer(said)) if callers.token.is(said) => Caller::Token(callers.token.id()),
-        Some(Said::Bearer(_)) => return refused("wrong token"),
+        Some(Said::Bearer(said)) => match Callers::read_token(shared).await? {
+            token if token.is(said) => Caller::Token(token.id()),
+            _ => return refused("wrong token"),
+        },
         Some(Said::Basic(name, password)) => {
+            let callers = Callers::read(shared).await?;
             let said = (name.as_str(), password.as_str());
             Caller::Operator(shared.operators.verify(callers.operators, said, address).await?)
         }
         #[cfg(feature = "dashboard")]
-        None => match crate::dashboard::log_in::caller(shared, headers, || callers.all()) {
-            Some(caller) => caller,
-            None => return refused("this call needs the token, or an operator"),
-        },
+        None => {
+            let callers = Callers::read(shared).await?;
+            match crate::dashboard::log_in::caller(shared, headers, || callers.all()) {
+                Some(caller) => caller,
+                None => return refused("this call needs the token, or an operator"),
+            }
+        }
         #[cfg(not(feature = "dashboard"))]
         None => return refused("this call needs the token, or an operator"),
     };

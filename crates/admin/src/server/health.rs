@@ -18,9 +18,9 @@ use tokio::time::MissedTickBehavior;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks between two times that the file of operators is read, so that its trouble is known before
+/// Between two times that the file of operators is read, so that its trouble is known before
 /// somebody logs in.
-const OPERATORS: u32 = 5;
+const OPERATORS: Duration = Duration::from_secs(5);
 /// A look that takes longer means that the relay is stuck. A slow disk may hold one up for seconds.
 const STUCK: Duration = Duration::from_secs(30);
 
@@ -77,7 +77,7 @@ impl Readiness {
 pub(crate) async fn watch(shared: Arc<Shared>) {
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for count in 0_u32.. {
+    loop {
         tokio::select! {
             _ = tick.tick() => {}
             () = shared.readiness.runs.notified() => {}
@@ -85,12 +85,8 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
         let Ok(running) = shared.status.running() else { continue };
         let handle = running.handle.clone();
         // on no thread that relays, and a look that does not end is the only one
-        let reads_operators = count.is_multiple_of(OPERATORS);
         let of = Arc::clone(&shared);
         let looked = tokio::task::spawn_blocking(move || {
-            if reads_operators {
-                handle.alerts().on_operators_read(of.operators.check());
-            }
             if let Ok(kept) = &of.kept {
                 kept.audit.count_refused();
             }
@@ -99,6 +95,20 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
         if let Ok(status) = looked.await {
             shared.readiness.on_look(&status, Instant::now());
         }
+    }
+}
+
+/// Reads the file of operators every five seconds, until the task is ended. No look waits for its disk.
+pub(crate) async fn watch_operators(shared: Arc<Shared>) {
+    let mut tick = tokio::time::interval(OPERATORS);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let Ok(running) = shared.status.running() else { continue };
+        let (alerts, of) = (running.handle.alerts(), Arc::clone(&shared));
+        let read = move || alerts.on_operators_read(of.operators.check());
+        // where it panicked, it is read again
+        let _read = shared.reading_operators.spawn_blocking(read).await;
     }
 }
 
@@ -126,7 +136,15 @@ fn is_ready(status: &Status) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::operators::hang;
+    use crate::reload::Reloads;
+    use crate::tests::config;
+    use crate::{Admin, Doctor, Running, TrialAlerts};
+    use ekiden_config::At;
+    use ekiden_proxy::Server;
     use ekiden_proxy::observe::status::AccountsStatus;
+    use ekiden_proxy::settings::Settings;
+    use std::net::SocketAddr;
 
     #[test]
     fn ready_while_doors_listen_and_not_while_draining() {
@@ -157,5 +175,33 @@ mod tests {
         assert!(stuck.ends_with("for 35 s"), "{stuck}");
         readiness.on_look(&status, start + STUCK);
         assert!(readiness.at(start + STUCK + Duration::from_secs(5)).is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn looks_do_not_wait_for_the_file_of_operators() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), At::Address(any));
+        let admin = Admin::start(&config, Reloads::new().0).await.unwrap().unwrap();
+        let go = hang(&admin.shared);
+        let settings = Settings { listen: vec![any], ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let doctor = Doctor(Arc::new(|_| serde_json::Value::Null));
+        let trials = TrialAlerts(Arc::new(|| Box::pin(std::future::ready(Vec::new()))));
+        admin.runs(Running { handle: server.handle(), sync: None, doctor, trials });
+        let readiness = &admin.shared.readiness;
+        let looked = || locked(&readiness.last).as_ref().map(|(at, _)| *at);
+        for _ in 0..12 {
+            let before = looked();
+            readiness.on_running();
+            let next = async {
+                while looked() == before {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(STUCK, next).await.expect("another look");
+        }
+        drop(go);
+        admin.stop().await;
     }
 }

@@ -58,7 +58,8 @@ impl Directory for Told {
 
 #[test]
 fn accounts_have_their_limits_before_anybody_comes_in() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // a test beside this one takes no port of this address meanwhile
+    let address = TcpListener::bind("127.83.0.1:0").unwrap().local_addr().unwrap();
     let told = Arc::new(Told {
         book: Book::default(),
         address,

@@ -68,6 +68,15 @@ impl KnownOperators {
     }
 }
 
+#[cfg(test)]
+impl KnownOperators {
+    /// Whoever reads the file waits until `disk` returns.
+    pub(crate) fn hang(&self, disk: impl FnOnce()) {
+        let _reads = locked(&self.state);
+        disk();
+    }
+}
+
 impl State {
     fn on_read(&mut self, file: &Operators) {
         self.trouble = match file.find() {

@@ -278,6 +278,24 @@ fn wrong() -> Problem {
         .hint("`ekiden operator list` on the relay's machine lists who is one")
 }
 
+/// Whoever reads the file of operators waits until the sender is dropped, and for a minute at most.
+#[cfg(test)]
+pub(crate) fn hang(shared: &std::sync::Arc<crate::Shared>) -> std::sync::mpsc::Sender<()> {
+    use std::sync::mpsc::channel;
+    let ((go, goes_on), (begun, begins)) = (channel(), channel());
+    let of = std::sync::Arc::clone(shared);
+    std::thread::spawn(move || {
+        if let Some(known) = &of.operators.known {
+            known.hang(|| {
+                begun.send(()).unwrap();
+                let _late = goes_on.recv_timeout(std::time::Duration::from_secs(60));
+            });
+        }
+    });
+    begins.recv().unwrap();
+    go
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
