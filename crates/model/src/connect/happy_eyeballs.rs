@@ -155,7 +155,7 @@ impl HappyEyeballs {
 
     /// The next attempt, when it is time. Families alternate (RFC 8305 §4, one address each). One beside others starts if
     /// it is `permitted` and there are fewer than [`MOST_AT_ONCE`]. If not, it waits for a failure, or until the oldest
-    /// gives way.
+    /// gives way; `permitted` is asked again meanwhile.
     pub fn next(&mut self, now: Time, permitted: impl FnOnce() -> bool) -> Option<Attempt> {
         if now < self.not_before {
             return None;
@@ -327,6 +327,10 @@ mod tests {
             assert_eq!(race.next(at(0), || false).unwrap().address, v6(1));
             let mut due = race.deadline();
             assert_eq!(due, at(250));
+            let mut permitted = race.clone();
+            assert_eq!((permitted.next(due, || false), permitted.deadline()), (None, at(500)));
+            let beside = Attempt { number: 1, address: v4(1), instead_of: None };
+            assert_eq!(permitted.next(at(500), || true), Some(beside));
             let second = loop {
                 match race.next(due, || false) {
                     Some(second) => break second,

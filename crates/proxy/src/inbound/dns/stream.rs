@@ -42,7 +42,7 @@ struct Ready {
     outcome: Answered,
     /// What counts the answer, as if no other question shared it, and then the reply.
     _counted: Option<ReservedMemory>,
-    /// Of a stream, one that waits goes without: who reads at once has all its answers.
+    /// Of a stream, one that waits goes without: who asks one after another has all its answers.
     _spare: Option<OwnedSemaphorePermit>,
 }
 

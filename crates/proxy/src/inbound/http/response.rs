@@ -75,6 +75,9 @@ pub(super) async fn final_response(
     // on a connection that a user authenticated, the answer may be for that user alone
     let shared = plan.visit.as_ref().filter(|_| !origin.own);
     let mut copy = shared.and_then(|visit| visit.copy(response, body, session.transfer()));
+    // it has the fields once more, in its policy; where there is no memory for that, the answer is not stored
+    let copied = origin.incoming.capacity() + 4 * response.memory();
+    copy = copy.filter(|_| held.resize_if_free(copied));
     if let (Some(visit), None) = (&plan.visit, &copy)
         && response.status != 304
     {
@@ -86,7 +89,6 @@ pub(super) async fn final_response(
     let annotated = cached::passed(session, plan, response, kept);
     let head = response_head(session, &annotated, body, plan.request.version, connection)?;
     drop(annotated);
-    // a copy has a policy, which has the fields once more
     let heads = (1 + usize::from(copy.is_some())) * response.memory();
     if !held.resize(origin.incoming.capacity() + heads + head.capacity()).await {
         let text = "no memory is left for the head of the answer";

@@ -1,7 +1,7 @@
 //! Connecting to relays that invited us, and again when a tunnel is lost.
 
+use super::Inner;
 use super::listening::{limits_for_path, open};
-use super::{GOODBYE, Inner};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
 use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
@@ -234,7 +234,12 @@ impl Inner {
             match lost {
                 // it does not know the one over TCP either, which would notice much later
                 Some(end) if end.is_restart() => return end,
-                Some(_) => self.on_up(&driver, tunnel, peer, Some(joined)),
+                // unless it has ended, too
+                Some(_) => {
+                    if locked(&driver.shared.core).snapshot(tunnel).is_some() {
+                        self.on_up(&driver, tunnel, peer, Some(joined));
+                    }
+                }
                 None => {
                     drop(driver);
                     return over_udp.await;
@@ -255,9 +260,6 @@ impl Inner {
             if begun.elapsed() > LASTING {
                 locked(&joined.udp).on_success();
             }
-        } else {
-            // its connection ends after the last frames
-            tokio::time::sleep(GOODBYE).await;
         }
         end.unwrap_or_else(|| "its thread ended".to_owned().into())
     }
@@ -370,8 +372,6 @@ async fn drained(driver: &Driver, tunnel: TunnelId, ended: impl Future<Output = 
         _ = &mut ended => {}
         () = unused(driver, tunnel, DRAINED) => {
             driver.close(tunnel, "UDP is used again");
-            // the last frames leave before the connection of TCP ends
-            tokio::time::sleep(GOODBYE).await;
             ended.await;
         }
     }

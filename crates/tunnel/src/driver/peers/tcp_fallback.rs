@@ -1,5 +1,6 @@
 //! Tunnels over TLS on TCP: connections accepted beside UDP, and opened where UDP is blocked.
 
+use super::GOODBYE;
 use super::tcp_places::{Door, Place};
 use crate::core::Fingerprint;
 use crate::driver::tcp_framing;
@@ -17,6 +18,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsStream;
 
@@ -59,8 +61,16 @@ pub(crate) struct Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        self.task.abort();
         locked(&self.carried).remove(&self.end);
+        let task = self.task.abort_handle();
+        match Handle::try_current() {
+            // the tunnel's last frames leave first
+            Ok(runtime) => drop(runtime.spawn(async move {
+                tokio::time::sleep(GOODBYE).await;
+                task.abort();
+            })),
+            Err(_) => task.abort(),
+        }
     }
 }
 
