@@ -134,12 +134,22 @@ impl Watch {
 
     /// Looks at everything, and decides.
     async fn look(&mut self) {
-        let handle = self.handle.clone();
-        // accounts may be thousands: not on a thread that relays
-        let looking = tokio::task::spawn_blocking(move || handle.overview());
-        let Ok(status) = looking.await else { return };
+        let (handle, folder) = (self.handle.clone(), self.folder.clone());
+        let (now, last) = (clock::now(), self.ending.0);
+        let is_due = last == Time::ZERO || now.since(last) >= CERTIFICATE;
+        let within = self.settings.alerts.certificate;
+        // accounts may be thousands, and a disk may hang: not on a thread that relays
+        let looking = tokio::task::spawn_blocking(move || {
+            let disks: Vec<_> = folder.iter().filter_map(|folder| disk(folder)).collect();
+            let ending = is_due.then(|| ending_soon(&handle, within));
+            (handle.overview(), disks, ending)
+        });
+        let Ok((status, disks, ending)) = looking.await else { return };
         if status.stopping {
             return;
+        }
+        if let Some(ending) = ending {
+            self.ending = (now, ending);
         }
         if let Some(ask) = &self.ask_shared
             && (self.shared.0 == Time::ZERO || clock::now().since(self.shared.0) >= SHARED)
@@ -149,7 +159,12 @@ impl Watch {
             // what was known stays true while the database is away
             self.shared.1 = used.unwrap_or_else(|| std::mem::take(&mut self.shared.1));
         }
-        let around = self.around();
+        let around = Around {
+            disks,
+            unsaved: self.handle.unsaved(),
+            ending: self.ending.1.clone(),
+            shared: self.shared.1.clone(),
+        };
         let facts = self.facts.look(&status, &around, &self.settings.alerts);
         let (now, before) = (clock::now(), self.alerts.snapshot());
         let notices = self.alerts.on_look(now, wall(), facts);
@@ -164,38 +179,6 @@ impl Watch {
             let written = written.unwrap_or_else(|error| Err(error.to_string()));
             self.handle.alerts().on_saved("alerts", written);
         }
-    }
-
-    fn around(&mut self) -> Around {
-        let (now, last) = (clock::now(), self.ending.0);
-        if last == Time::ZERO || now.since(last) >= CERTIFICATE {
-            self.ending = (now, self.ending_soon());
-        }
-        Around {
-            disks: self.folder.iter().filter_map(|folder| disk(folder)).collect(),
-            unsaved: self.handle.unsaved(),
-            ending: self.ending.1.clone(),
-            shared: self.shared.1.clone(),
-        }
-    }
-
-    /// The certificate in files, where it ends soon.
-    fn ending_soon(&self) -> Option<(String, String)> {
-        let [certificate, key] = self.handle.certificate_files()?;
-        let (now, within) = (SystemTime::now(), self.settings.alerts.certificate);
-        let files = CertificateFiles::read(&certificate, &key);
-        let shown = certificate.display().to_string();
-        let text = match files {
-            Err(why) => format!("the certificate cannot be used: {why}"),
-            Ok(files) if !files.holds(now) => {
-                format!("the certificate in {shown} has ended, or has not begun")
-            }
-            Ok(files) if !files.holds(now + Duration::from(within)) => {
-                format!("the certificate in {shown} ends within {}", days(within.as_secs_f64()))
-            }
-            Ok(_) => return None,
-        };
-        Some((shown, text))
     }
 
     fn add(&mut self, receiver: Receiver) {
@@ -315,6 +298,25 @@ impl Watch {
     }
 }
 
+/// The certificate in files, where it ends soon.
+fn ending_soon(handle: &Handle, within: Span) -> Option<(String, String)> {
+    let [certificate, key] = handle.certificate_files()?;
+    let now = SystemTime::now();
+    let files = CertificateFiles::read(&certificate, &key);
+    let shown = certificate.display().to_string();
+    let text = match files {
+        Err(why) => format!("the certificate cannot be used: {why}"),
+        Ok(files) if !files.holds(now) => {
+            format!("the certificate in {shown} has ended, or has not begun")
+        }
+        Ok(files) if !files.holds(now + Duration::from(within)) => {
+            format!("the certificate in {shown} ends within {}", days(within.as_secs_f64()))
+        }
+        Ok(_) => return None,
+    };
+    Some((shown, text))
+}
+
 fn keys(standing: &[Firing<AlertKind>]) -> Vec<(&str, AlertKind)> {
     standing.iter().map(|firing| (firing.key.subject.as_str(), firing.key.alert)).collect()
 }
@@ -324,5 +326,57 @@ fn log(notice: &Notice<AlertKind>) {
     match notice.state {
         State::Firing => tracing::warn!("alert {kind} of {subject}: {text}"),
         State::Resolved => tracing::info!("alert {kind} of {subject} is over"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_config::{AlertSecrets, Alerts};
+    use ekiden_proxy::Server;
+    use ekiden_proxy::settings::{Settings, Tls};
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::fs::{self, File};
+    use std::net::Ipv4Addr;
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_up_no_thread_that_relays() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = ekiden_testkit::Certificate::self_signed(folder.path(), "own", &["localhost"]);
+        let path = made.certificate;
+        let settings = Settings {
+            listen: vec![(Ipv4Addr::LOCALHOST, 0).into()],
+            tls: Tls { certificate: Some(path.clone()), key: Some(made.key) },
+            ..Settings::default()
+        };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let handle = server.handle();
+        // the relay itself looks at its certificate no more
+        drop(server);
+        // whoever reads a pipe waits for who writes
+        fs::remove_file(&path).unwrap();
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let (is_read, reading) = oneshot::channel();
+        let (go, goes_on) = mpsc::channel::<()>();
+        let disk = thread::spawn(move || {
+            let _end = File::options().write(true).open(path).unwrap();
+            is_read.send(()).unwrap();
+            // a runtime that waits for the disk never says so
+            let _late = goes_on.recv_timeout(Duration::from_secs(60));
+        });
+        let (alerts, secrets) = (Alerts::default(), AlertSecrets::default());
+        let settings = AlertSettings { alerts, secrets, relay: "h".to_owned() };
+        let mut watch = Watch::new(settings, (handle, None), None);
+        let looking = tokio::spawn(async move {
+            watch.look().await;
+            watch.ending.1.is_some()
+        });
+        reading.await.unwrap();
+        go.send(()).unwrap();
+        assert!(looking.await.unwrap(), "it is no certificate");
+        disk.join().unwrap();
     }
 }

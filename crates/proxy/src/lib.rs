@@ -29,6 +29,7 @@ pub mod settings;
 pub(crate) mod transfer;
 pub mod wire;
 
+pub use crate::observe::access_log::PendingLines;
 pub use crate::observe::log_throttle::LogThrottle;
 pub use runtime::acme::{AcmeReport, AcmeState};
 pub use runtime::alerts::{AlertReport, AlertState, StandingAlert};

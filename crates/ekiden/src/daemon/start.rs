@@ -20,7 +20,7 @@ use ekiden_alerts::Trials;
 use ekiden_config::{self as config, Draft, Loaded, Overrides};
 use ekiden_proxy::policy::accounts::Directory;
 use ekiden_proxy::settings::{Accounts, Settings, Udp};
-use ekiden_proxy::{Handle, Server, StartError};
+use ekiden_proxy::{Handle, PendingLines, Server, StartError};
 use ekiden_traces::TraceExport;
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -37,6 +37,9 @@ const UPDATE_LIMITS: u32 = 5;
 
 /// What still waits for a disk or for names at the end is given up after this.
 const AT_END: Duration = Duration::from_secs(10);
+
+/// A disk that hangs, or a pipe that nobody reads, has so long for the last lines of the access log.
+const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// State that does not change while the daemon runs.
 pub(crate) struct Fixed {
@@ -79,9 +82,14 @@ pub(crate) fn run(args: &cli::Serve) -> u8 {
         draft: loaded.reading.draft.clone(),
         level,
     };
-    let code = runtime.block_on(daemon(loaded, fixed)).unwrap_or_else(|code| code);
+    let mut pending = None;
+    let ran = runtime.block_on(daemon(loaded, fixed, &mut pending));
     runtime.shutdown_timeout(AT_END);
-    code
+    // what was cut off has its line only now
+    if let Some(lines) = pending {
+        lines.wait(LAST_LINES);
+    }
+    ran.unwrap_or_else(|code| code)
 }
 
 /// Logs why the daemon cannot start.
@@ -90,8 +98,12 @@ fn failed(error: impl std::fmt::Display, code: u8) -> u8 {
     code
 }
 
-/// Runs until a signal. `Err` is an exit code.
-async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
+/// Runs until a signal. `Err` is an exit code. Lines of the access log may still be `pending` then.
+async fn daemon(
+    loaded: Loaded,
+    fixed: Fixed,
+    pending: &mut Option<PendingLines>,
+) -> Result<u8, u8> {
     info!("ekiden {} starts, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     let mut settings = settle(&loaded, &fixed)?;
     let alerts = alerts::settings(&loaded.reading, &settings)
@@ -132,6 +144,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         failed(format!("{error}{why}"), code)
     })?;
     let handle = server.handle();
+    *pending = Some(handle.pending_lines());
     let mut ordering = Ordering::default();
     ordering.follow(&acme, &handle);
     traces::announce(&traces);

@@ -2,6 +2,7 @@
 
 use crate::daemons::{daemon as start, home, stderr};
 use ekiden_testkit::{Daemon, eventually, wait_for};
+use rustix::fs::{CWD, Mode, OFlags, fcntl_setfl, mkfifoat};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -186,6 +187,26 @@ fn the_access_log_is_json_without_credentials_and_reopened() {
     for text in [new, lines("old.log"), daemon.log()] {
         assert!(!text.contains("c2VjcmV0") && !text.contains("secret"), "{text}");
     }
+}
+
+#[test]
+fn an_access_log_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
+    let home = home(&format!("{OPEN}[log]\naccess = \"DIR/pipe\"\n"));
+    let path = home.path().join("pipe");
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    let mut pipe = fs::File::options().read(true).write(true).open(&path).unwrap();
+    // full before it begins
+    fcntl_setfl(&pipe, OFlags::NONBLOCK).unwrap();
+    while matches!(pipe.write(&[b'\n'; 4096]), Ok(written) if written > 0) {}
+    let mut daemon = home.serve();
+    let to = echo();
+    for _ in 0..8 {
+        assert!(echoes(&mut connect(&daemon, to, "")));
+    }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.code(), Some(0));
+    let log = daemon.log();
+    assert!(log.contains("cannot write the access log") && log.contains("left_out=8"), "{log}");
 }
 
 #[test]

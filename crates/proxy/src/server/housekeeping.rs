@@ -65,12 +65,18 @@ async fn housekeeping(inner: Arc<Inner>) {
     let registry = &inner.registry;
     let (mut reclaim, mut ticks) = (Reclaim::default(), 0);
     let mut tending: Option<JoinHandle<()>> = None;
+    let mut refreshing: Option<JoinHandle<()>> = None;
     let mut second = every(Duration::from_secs(1));
     loop {
         second.tick().await;
         inner.shared.quotas.on_second();
         let config = inner.config();
-        config.certificate.iter().for_each(Certificate::refresh);
+        // its disk may hang, and the rest goes on
+        if config.certificate.is_some() && refreshing.as_ref().is_none_or(JoinHandle::is_finished) {
+            let config = Arc::clone(&config);
+            let refresh = move || config.certificate.iter().for_each(Certificate::refresh);
+            refreshing = Some(tokio::task::spawn_blocking(refresh));
+        }
         config.check_legs();
         let has_door = config.settings.wireguard.is_on();
         drop(config);
@@ -126,5 +132,51 @@ async fn enforce_accounts(inner: Arc<Inner>, directory: Option<Arc<dyn Directory
     loop {
         check.tick().await;
         inner.registry.end_refused(|account| directory.may_stay(account));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+    use crate::settings::{Settings, Tls};
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::fs::{self, File};
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc;
+    use std::thread;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn a_certificate_on_a_disk_that_hangs_holds_up_no_thread_that_relays() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = ekiden_testkit::Certificate::self_signed(folder.path(), "own", &["localhost"]);
+        let path = made.certificate;
+        let settings = Settings {
+            listen: vec![(Ipv4Addr::LOCALHOST, 0).into()],
+            tls: Tls { certificate: Some(path.clone()), key: Some(made.key) },
+            ..Settings::default()
+        };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        // whoever reads a pipe waits for who writes
+        fs::remove_file(&path).unwrap();
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let (is_read, reading) = oneshot::channel();
+        let (go, goes_on) = mpsc::channel::<()>();
+        let pipe = path.clone();
+        let disk = thread::spawn(move || {
+            let _end = File::options().write(true).open(pipe).unwrap();
+            is_read.send(()).unwrap();
+            // a runtime that waits for the disk never says so
+            let _late = goes_on.recv_timeout(Duration::from_secs(60));
+        });
+        reading.await.unwrap();
+        go.send(()).unwrap();
+        disk.join().unwrap();
+        drop(server);
+        // nor may a later look wait at the end
+        let end = File::options().read(true).write(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        drop(end);
     }
 }

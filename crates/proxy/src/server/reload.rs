@@ -4,7 +4,6 @@ use super::forwards::bind_forwards;
 use super::listener::{bind, log_refused_options};
 use super::wireguard::check_wireguard;
 use super::{Server, StartError, Stopped};
-use crate::observe::access_log::AccessLog;
 use crate::runtime::RuntimeConfig;
 use crate::settings::Settings;
 use ekiden_linux::host::clock;
@@ -23,7 +22,7 @@ impl Server {
     pub fn reload(&self, settings: Arc<Settings>) -> Result<(), StartError> {
         let inner = &self.inner;
         check_wireguard(&settings)?;
-        let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
+        let log = inner.log.prepare(&settings.access_log).map_err(StartError::AccessLog)?;
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
         let forwards = bind_forwards(&settings, &locked(&inner.forwards))?;

@@ -2,6 +2,7 @@
 
 use super::{Handle, Inner};
 use crate::inbound::tls::handshakes_waiting;
+use crate::observe::access_log::PendingLines;
 use crate::observe::status::{
     BudgetStatus, ConnectionPage, ConnectionQuery, Measured, MemoryStatus, RefusedReload, Status,
     Summary, Totals, TunnelStatus,
@@ -72,6 +73,11 @@ impl Handle {
     /// The accounts' limits and usage.
     pub fn accounts(&self) -> Arc<Quotas> {
         Arc::clone(&self.inner.shared.quotas)
+    }
+
+    /// What the access log still has to take: to be waited for at the end, or before its file is read.
+    pub fn pending_lines(&self) -> PendingLines {
+        self.inner.log.pending_lines()
     }
 
     /// Resets every live connection, and returns how many there were.

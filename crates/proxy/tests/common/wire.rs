@@ -5,6 +5,7 @@ use ekiden_proxy::settings::Settings;
 use ekiden_proxy::{Server, Stopped};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -67,6 +68,13 @@ impl Relay {
         let stopping = std::thread::spawn(move || runtime.block_on(server.stop(limit)));
         wait_until(|| handle.status().stopping, || "it does not stop".to_owned());
         stopping
+    }
+
+    /// The access log in a file, with the line of all that has ended.
+    pub fn logged(&self, file: &Path) -> String {
+        let pending = self.server.as_ref().unwrap().handle().pending_lines();
+        assert!(pending.wait(PATIENCE), "the access log lacks lines");
+        std::fs::read_to_string(file).unwrap()
     }
 
     /// Waits until no connection is left.

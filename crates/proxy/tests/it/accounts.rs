@@ -189,7 +189,7 @@ fn strips_credentials_after_a_log_in() {
     assert_eq!(origin.accept().exactly(5), b"early");
     drop(client);
     relay.settles();
-    let log = std::fs::read_to_string(log).unwrap();
+    let log = relay.logged(&log);
     let accounts: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let accounts: Vec<_> = accounts.iter().map(|line| line["account"].as_str()).collect();

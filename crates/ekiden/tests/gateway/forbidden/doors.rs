@@ -123,7 +123,7 @@ pub(super) fn clients_of_proxies_reach_nothing_forbidden(network: &Network) {
             assert!(is_refusal(&head), "{port}: {head}");
         }
     }
-    assert!(access_log(&daemon).contains("\"client\":\"8.8.8.8:4660\""));
+    wait_for("its line", || access_log(&daemon).contains("\"client\":\"8.8.8.8:4660\""));
     // who the header is about is judged, and not who sent it
     let stranger = b"PROXY TCP4 9.9.9.9 9.9.9.1 1 2\r\n";
     let head = asked(

@@ -1,7 +1,11 @@
 //! Peers that are late, leave, or talk nonsense: who is told what, and that nothing is left behind.
-use crate::common::wire::{Origin, Relay, Wire, get, ok, request};
+use crate::common::wire::{Origin, PATIENCE, Relay, Wire, get, ok, request};
 use ekiden_model::units::{Bytes, Span};
 use ekiden_proxy::settings::AccessLog;
+use rustix::fs::{CWD, Mode, mkfifoat};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
 
 /// A client whose request has reached the origin, and the connection that it came by.
 fn asked(relay: &Relay, origin: &Origin) -> (Wire, Wire) {
@@ -149,6 +153,43 @@ fn notices_a_client_that_leaves_while_the_server_does_not_read() {
 }
 
 #[test]
+fn an_access_log_that_nobody_reads_holds_up_no_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    // as one end alone it waits for the other
+    let end = File::options().read(true).write(true).open(&path).unwrap();
+    let relay = Relay::with(|settings| settings.access_log = AccessLog::File(path.clone()));
+    // dropped first, or a relay that waits for it never ends
+    let pipe = end;
+    let origin = Origin::new();
+    let target = format!("/{}", "x".repeat(4096));
+    // 160 KiB, of which a pipe takes 64
+    let (mut client, mut server) = asked(&relay, &origin);
+    for _ in 0..40 {
+        server.send(ok("1"));
+        client.until("\r\n\r\n1");
+        client.send(get(&origin, &target, ""));
+        server.head();
+    }
+    server.send(ok("2"));
+    client.until("\r\n\r\n2");
+    drop((client, server));
+    relay.settles();
+    let pending = relay.server.as_ref().unwrap().handle().pending_lines();
+    assert!(!pending.wait(Duration::ZERO), "it is full");
+    let (mut client, mut server) = asked(&relay, &origin);
+    server.send(ok("3"));
+    client.until("\r\n\r\n3");
+    assert_eq!(relay.status().totals.requests, 42);
+    let reading = std::thread::spawn(move || BufReader::new(pipe).lines().take(42).count());
+    drop((client, server));
+    relay.settles();
+    assert!(pending.wait(PATIENCE));
+    assert_eq!(reading.join().unwrap(), 42);
+}
+
+#[test]
 fn the_access_log_says_which_end_cut_a_transfer_and_a_client_that_leaves_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("access.log");
@@ -157,7 +198,7 @@ fn the_access_log_says_which_end_cut_a_transfer_and_a_client_that_leaves_is_no_f
     let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
     let last = |cut_by: Option<&str>, failed| {
         relay.settles();
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = relay.logged(&path);
         let line = text.lines().last().unwrap();
         match cut_by {
             Some(end) => assert!(line.contains(&format!("\"cut_by\":\"{end}\"")), "{line}"),

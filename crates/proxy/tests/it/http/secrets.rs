@@ -135,7 +135,7 @@ fn no_credential_in_any_log() {
     drop((client, server));
     relay.settles();
 
-    let access = std::fs::read_to_string(&log).unwrap();
+    let access = relay.logged(&log);
     let said = said.text();
     let status = serde_json::to_string(&relay.status()).unwrap();
     assert!(access.contains("/path") && said.contains("/path"), "the logs do say what happened");
