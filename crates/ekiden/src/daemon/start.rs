@@ -388,7 +388,8 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     info!("name in Via: {}", settings.name);
     limits::say_kernel();
     let asked = loaded.reading.origins.contains_key("budgets.connections");
-    limits::descriptors(&mut settings, asked);
+    let management = loaded.reading.draft.management.listen != config::At::Off;
+    limits::descriptors(&mut settings, asked, management);
     info!(
         "budgets: {} connections, {} per head with at most {} fields, {} for buffered bytes",
         settings.budgets.connections,

@@ -7,6 +7,7 @@ pub(crate) mod dial;
 pub(crate) mod dns;
 mod kept_addresses;
 mod lookups;
+pub(crate) mod name_places;
 mod recent;
 pub(crate) mod resolve;
 pub(crate) mod syn_race;

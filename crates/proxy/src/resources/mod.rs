@@ -226,7 +226,8 @@ impl Resources {
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
         let memory_turns = Default::default();
-        let (rejections, peers) = (Rejections::new(), JoinedPeers::default());
+        let rejections = Rejections::new(settings.budgets.rejections);
+        let peers = JoinedPeers::default();
         let resources =
             Self { state, memory, memory_turns, memory_refused, next, rejections, peers, admitted };
         (Arc::new(resources), turns)

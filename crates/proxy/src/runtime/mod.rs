@@ -97,7 +97,8 @@ impl RuntimeConfig {
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
         });
-        let resolver = Resolver::new(&settings.dns, settings.timeouts.resolve)?;
+        let places = Arc::clone(&shared.name_places);
+        let resolver = Resolver::new(&settings.dns, settings.timeouts.resolve, places)?;
         let names_before = before.map(|config| &*config.name_servers);
         let name_servers =
             NameServers::new(&settings.dns, settings.timeouts.resolve, names_before)?;

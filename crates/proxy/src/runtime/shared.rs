@@ -7,6 +7,7 @@ use crate::observe::traces::TraceQueue;
 use crate::observe::udp_counts::UdpCounts;
 use crate::observe::waiting::WaitCount;
 use crate::outbound::dns::state::DnsState;
+use crate::outbound::name_places::NamePlaces;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::{Quotas, SpentReaders};
 use crate::policy::speed_tests::SpeedTests;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) gateway: Arc<GatewayCounts>,
     /// Names for clients.
     pub(crate) dns: Arc<DnsState>,
+    /// Places of lookups by plain servers.
+    pub(crate) name_places: Arc<NamePlaces>,
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
@@ -65,6 +68,7 @@ impl Shared {
             udp: Arc::default(),
             gateway: Arc::default(),
             dns: Arc::new(DnsState::new(&settings.dns)),
+            name_places: Arc::new(NamePlaces::new(&settings.budgets)),
             acme: Arc::default(),
             alerts: Arc::default(),
             spent_readers: SpentReaders::default(),

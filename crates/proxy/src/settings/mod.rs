@@ -312,6 +312,12 @@ pub struct Budgets {
     /// User-space memory for heads, TLS and HTTP/2 of all connections. Default 192 MiB: with all
     /// other budgets used up, a relay of 512 MiB is not killed.
     pub sessions: Bytes,
+    /// Names of clients' destinations that plain servers are asked for at once, and a quarter as many of the relay's own.
+    /// Default 256; fewer where descriptors are few.
+    pub lookups: u32,
+    /// Refusals on their way at once; beyond, connections are closed without one. Default 256; fewer
+    /// where descriptors are few.
+    pub rejections: u32,
 }
 
 /// How bytes move between two legs.
@@ -374,6 +380,8 @@ impl Default for Budgets {
             pipe_size: Bytes::kib(256),
             memory: Bytes::mib(64),
             sessions: Bytes::mib(192),
+            lookups: 256,
+            rejections: 256,
         }
     }
 }

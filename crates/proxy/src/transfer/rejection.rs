@@ -9,9 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Rejections in progress at a time; beyond, connections are closed without an answer.
-const MOST_REJECTIONS: usize = 256;
-
 /// How long to wait for the client's first bytes, which show its protocol.
 const FIRST_BYTES: Duration = Duration::from_secs(2);
 
@@ -30,8 +27,9 @@ pub(crate) struct Rejection {
 pub(crate) struct Rejections(Arc<Semaphore>);
 
 impl Rejections {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(MOST_REJECTIONS)))
+    /// At most so many at a time; beyond, connections are closed without an answer.
+    pub(crate) fn new(most: u32) -> Self {
+        Self(Arc::new(Semaphore::new(most as usize)))
     }
 
     /// A slot for one rejection, where too many are not in progress.

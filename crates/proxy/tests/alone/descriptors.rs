@@ -160,6 +160,39 @@ fn silent_addresses_of_one_name_take_few_descriptors() {
 }
 
 #[test]
+fn names_that_nobody_answers_for_take_few_descriptors() {
+    const CLIENTS: usize = 40;
+    const LOOKUPS: usize = 4;
+    let _alone = crate::alone();
+    let silent = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let server = silent.local_addr().unwrap();
+    let relay = Relay::with(|settings| {
+        settings.dns.servers = vec![server.into()];
+        settings.budgets.lookups = LOOKUPS as u32;
+        settings.timeouts.resolve = Span::from_secs(3);
+    });
+    let before = descriptors();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|nth| {
+            let (mut client, to) = (relay.client(), format!("silent{nth}.test:80"));
+            client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
+            std::thread::spawn(move || client.head())
+        })
+        .collect();
+    let mut most = 0;
+    wait_for("all are answered", || {
+        most = most.max(descriptors());
+        clients.iter().all(std::thread::JoinHandle::is_finished)
+    });
+    for client in clients {
+        let head = client.join().unwrap();
+        assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+    }
+    // both ends of a client, and three sockets of each lookup; the rest is the relay's own
+    assert!(most <= before + CLIENTS * 2 + LOOKUPS * 3 + 24, "{most} after {before}");
+}
+
+#[test]
 fn a_silent_address_gives_way_to_the_next_where_no_place_is_left() {
     let _alone = crate::alone();
     let origin = Origin::new();

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::https::{self, Https};
 use super::pipe::Pipe;
 use super::server::{NameServer, NameServers};
-use super::{at_peer, late, udp};
+use super::{at_peer, here, late, udp};
 use crate::outbound::tunnel::{FlowOwner, FlowRequest};
 use crate::runtime::shared::Shared;
 use crate::settings::DnsServer;
@@ -73,7 +73,7 @@ pub(super) async fn ask(
                 }
                 Err(error) => {
                     why = format!("{}: {error}", server.setting);
-                    server.on_failure(&error.to_string());
+                    server.on_failure(&error);
                     // a refused port answers at once
                     if error.kind() == io::ErrorKind::TimedOut {
                         again.push(server);
@@ -133,7 +133,7 @@ async fn on_stream(
 
 async fn open(shared: Arc<Shared>, server: Arc<NameServer>) -> io::Result<Connection> {
     let pipe = match &server.setting {
-        DnsServer::Plain(at) => Pipe::new(TcpStream::connect(at).await?, Form::PLAIN),
+        DnsServer::Plain(at) => Pipe::new(TcpStream::connect(at).await.map_err(here)?, Form::PLAIN),
         DnsServer::Tls { at, .. } => Pipe::new(secure(&server, *at).await?, Form::PADDED),
         DnsServer::Https { at, name, path } => {
             let uri = https::uri(*at, name.as_deref(), path)?;
@@ -160,7 +160,7 @@ async fn open(shared: Arc<Shared>, server: Arc<NameServer>) -> io::Result<Connec
 
 async fn secure(server: &NameServer, at: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
     let Some((config, name)) = &server.tls else { return Err(late()) };
-    let stream = TcpStream::connect(at).await?;
+    let stream = TcpStream::connect(at).await.map_err(here)?;
     stream.set_nodelay(true)?;
     let connector = TlsConnector::from(Arc::clone(config));
     Box::pin(connector.connect(name.clone(), stream)).await

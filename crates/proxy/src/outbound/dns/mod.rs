@@ -21,6 +21,17 @@ use std::net::SocketAddr;
 const NAME: &str = "names.ekiden.invalid";
 const PORT: u16 = 53;
 
+/// Nothing is free here that a question takes, whoever is asked.
+const EXHAUSTED: io::ErrorKind = io::ErrorKind::QuotaExceeded;
+
+/// An error of opening a socket. Where no descriptor or port was free, its kind says so, which stays where others wrap it.
+fn here(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::EADDRINUSE) => io::Error::new(EXHAUSTED, error),
+        _ => error,
+    }
+}
+
 fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no reply in time")
 }

@@ -18,10 +18,10 @@ pub(crate) async fn lookup(
 ) -> Result<Vec<IpAddr>, String> {
     let known = |found: &Result<Vec<IpAddr>, String>| !matches!(found, Ok(list) if list.is_empty());
     if config.name_servers.are_plain() {
-        return config.resolver.lookup(name, ipv6).await;
+        return config.resolver.lookup(name, ipv6, asker).await;
     }
     // the hosts file
-    let here = config.resolver.lookup(name, ipv6).await;
+    let here = config.resolver.lookup(name, ipv6, asker).await;
     if here.is_ok() && known(&here) {
         return here;
     }

@@ -1,5 +1,6 @@
 //! The servers of a configuration, and whether they answer.
 
+use super::EXHAUSTED;
 use super::kept::KeptConnection;
 use crate::observe::flap_lines::FlapLines;
 use crate::observe::status::DnsServerStatus;
@@ -14,6 +15,7 @@ use ekiden_model::units::{Span, Time};
 use hickory_resolver::system_conf::read_system_conf;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -157,7 +159,12 @@ impl NameServer {
         }
     }
 
-    pub(crate) fn on_failure(&self, error: &str) {
+    /// It was not reached, or did not answer.
+    pub(crate) fn on_failure(&self, error: &io::Error) {
+        // exhaustion is this machine's own condition
+        if error.kind() == EXHAUSTED {
+            return;
+        }
         let now = clock::now();
         let ServerHealth { health, last_error, lines } = &mut *locked(&self.health);
         let is_news = health.failures() == 0;
@@ -165,7 +172,7 @@ impl NameServer {
         if let Some(left_out) = lines.next(now, true, is_news) {
             tracing::warn!(server = %self.setting, left_out, "DNS server does not answer: {error}");
         }
-        *last_error = Some(error.to_owned());
+        *last_error = Some(error.to_string());
     }
 
     fn status(&self) -> DnsServerStatus {
@@ -187,6 +194,7 @@ impl NameServer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::here;
     use super::*;
     use crate::observe::log_throttle::counting::lines_of;
 
@@ -196,10 +204,26 @@ mod tests {
         let server = NameServer::new(setting, &Dns::default()).unwrap();
         let flaps = || {
             for _ in 0..100 {
-                server.on_failure("no answer");
+                server.on_failure(&io::Error::other("no answer"));
                 server.on_answered();
             }
         };
         assert!((2..=4).contains(&lines_of(flaps)));
+    }
+
+    #[test]
+    fn a_server_does_not_fail_for_want_of_descriptors_or_ports_here() {
+        let setting = DnsServer::Plain((std::net::Ipv4Addr::LOCALHOST, 53).into());
+        let server = NameServer::new(setting, &Dns::default()).unwrap();
+        for code in [libc::EMFILE, libc::ENFILE, libc::EADDRINUSE] {
+            let error = here(io::Error::from_raw_os_error(code));
+            // as it comes from a connection that questions share
+            server.on_failure(&io::Error::new(error.kind(), format!("over TCP: {error}")));
+        }
+        assert_eq!(server.status().last_error, None);
+        let refused = here(io::Error::from_raw_os_error(libc::ECONNREFUSED));
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        server.on_failure(&refused);
+        assert!(server.status().last_error.is_some());
     }
 }

@@ -1,8 +1,8 @@
 //! A question in a datagram: how it is sent, and which reply is taken.
 
-use super::late;
 use super::random::{random, random_id};
 use super::server::NameServer;
+use super::{here, late};
 use crate::runtime::shared::Shared;
 use crate::wire::dns::{Form, Lie, Question, SentQuestion, ServerReply};
 use ekiden_linux::host::clock;
@@ -33,7 +33,7 @@ pub(super) async fn ask(
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = UdpSocket::bind((any, 0)).await.map_err(here)?;
     socket.connect(at).await?;
     let local = socket.local_addr()?.ip();
     let own = shared.dns.cookie_secrets.client.map(|secret| client_cookie(&secret, local, at));
