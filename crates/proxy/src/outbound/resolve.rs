@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// After a try that was not answered, which the library forgets a moment later.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -193,13 +193,15 @@ impl Resolver {
         let _lookup = self.lookups.begin(name);
         let end = Instant::now() + self.limit;
         let first = loop {
-            let mut told = match self.first(name, ipv6) {
+            let mut telling = match self.first(name, ipv6) {
                 Ok(first) => break first,
-                Err(told) => told,
+                Err(telling) => telling,
             };
-            let told = told.wait_for(Option::is_some).await.map(|told| (*told).clone());
+            // or each of those that wait for a silent server would have its tries after the others'
+            let told = timeout_at(end, telling.wait_for(Option::is_some)).await;
+            let told = told.map_err(|_| NetError::Timeout.to_string())?;
             // else it ended without an answer, and another is the first
-            if let Ok(Some(found)) = told {
+            if let Some(found) = told.ok().and_then(|told| (*told).clone()) {
                 return found;
             }
         };
