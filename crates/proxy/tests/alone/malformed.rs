@@ -3,7 +3,7 @@
 use crate::common::wire::{Origin, Relay, Wire, get, ok};
 use crate::common::{descriptors, wait_until};
 use ekiden_model::units::Bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 struct Case {
@@ -176,7 +176,7 @@ fn http() {
 }
 
 /// The relay serves on, holds nothing of what was refused, and has a line for each.
-fn finally(relay: &Relay, origin: &Origin, before: usize, cases: usize, log: &PathBuf) {
+fn finally(relay: &Relay, origin: &Origin, before: usize, cases: usize, log: &Path) {
     serves(relay, origin);
     relay.settles();
     // a connection's descriptors close a moment after its end was read

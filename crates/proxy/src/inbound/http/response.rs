@@ -75,7 +75,7 @@ pub(super) async fn final_response(
     // on a connection that a user authenticated, the answer may be for that user alone
     let shared = plan.visit.as_ref().filter(|_| !origin.own);
     let mut copy = shared.and_then(|visit| visit.copy(response, body, session.transfer()));
-    // it has the fields once more, in its policy; where there is no memory for that, the answer is not stored
+    // the answer, its policy, and twice while its head is written; while half of the memory is not free, it is not stored
     let copied = origin.incoming.capacity() + 4 * response.memory();
     copy = copy.filter(|_| held.resize_if_free(copied));
     if let (Some(visit), None) = (&plan.visit, &copy)

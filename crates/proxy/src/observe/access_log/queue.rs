@@ -80,7 +80,9 @@ impl Queue {
     }
 
     /// Hands a line over. Where there is no room, it is left out and counted.
-    pub(super) fn push(&self, line: String) {
+    pub(super) fn push(&self, mut line: String) {
+        // its length counts
+        line.shrink_to_fit();
         let mut waiting = locked(&self.waiting);
         if waiting.bytes + line.len() <= WAITING {
             waiting.bytes += line.len();
@@ -133,7 +135,12 @@ impl Queue {
         }
         drop(waiting);
         if is_news {
-            tell(left_out, "it did not take its lines in time");
+            let why = if undone > 0 {
+                "it did not take its lines in time"
+            } else {
+                "it did not take its lines"
+            };
+            tell(left_out, why);
         }
         undone == 0
     }

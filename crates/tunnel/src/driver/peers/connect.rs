@@ -234,12 +234,10 @@ impl Inner {
             match lost {
                 // it does not know the one over TCP either, which would notice much later
                 Some(end) if end.is_restart() => return end,
-                // unless it has ended, too
-                Some(_) => {
-                    if locked(&driver.shared.core).snapshot(tunnel).is_some() {
-                        self.on_up(&driver, tunnel, peer, Some(joined));
-                    }
+                Some(_) if locked(&driver.shared.core).snapshot(tunnel).is_none() => {
+                    return over_tcp.await;
                 }
+                Some(_) => self.on_up(&driver, tunnel, peer, Some(joined)),
                 None => {
                     drop(driver);
                     return over_udp.await;
