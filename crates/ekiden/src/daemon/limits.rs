@@ -22,8 +22,10 @@ const STREAMS: u64 = 256;
 const SENT: u64 = 3;
 /// Servers that a lookup asks at once.
 const SERVERS: usize = 2;
-/// Refusals and lookups that there are room for, whatever the limit is.
-const LEAST: u32 = 16;
+/// Lookups that there are places for, whatever the limit is: a page has some tens of names, in two families each.
+const LEAST_LOOKUPS: u32 = 64;
+/// Refusals that there is room for, whatever the limit is.
+const LEAST_REFUSALS: u32 = 16;
 
 /// Raises the descriptor limit as far as it goes, and lowers `budgets.connections` to what it allows;
 /// `asked`: the configuration sets that number. `management`: there is a management port.
@@ -88,12 +90,12 @@ fn aside(settings: &mut Settings, management: bool, limit: u64) -> u64 {
     let most = limit / 4;
     if fixed + variable > most {
         let room = most.saturating_sub(fixed);
-        let part = |number: u32| {
+        let part = |number: u32, least: u32| {
             let part = u64::from(number) * room / variable.max(1);
-            u32::try_from(part).unwrap_or(u32::MAX).max(LEAST).min(number)
+            u32::try_from(part).unwrap_or(u32::MAX).max(least).min(number)
         };
-        budgets.lookups = part(budgets.lookups);
-        budgets.rejections = part(budgets.rejections);
+        budgets.lookups = part(budgets.lookups, LEAST_LOOKUPS);
+        budgets.rejections = part(budgets.rejections, LEAST_REFUSALS);
     }
     most.min(fixed + variable)
 }
@@ -170,7 +172,7 @@ fn largest(text: &str, times: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEAST, aside, blocks, fit, largest};
+    use super::{LEAST_LOOKUPS, LEAST_REFUSALS, aside, blocks, fit, largest};
     use ekiden_model::resources::overload::{Pressure, Resource, Watermarks};
     use ekiden_model::units::{Bytes, Share};
     use ekiden_proxy::settings::{Cache, DnsServer, Settings, Upstream, UpstreamProtocol};
@@ -263,9 +265,10 @@ mod tests {
             let (settings, aside) = aside_of(limit, |_| {});
             let (lookups, refusals) = (settings.budgets.lookups, settings.budgets.rejections);
             assert!(aside <= limit / 4, "{limit}");
-            assert!((LEAST..=256).contains(&lookups) && (LEAST..=256).contains(&refusals));
+            assert!((LEAST_LOOKUPS..=256).contains(&lookups), "{limit}");
+            assert!((LEAST_REFUSALS..=256).contains(&refusals), "{limit}");
             let most = 64 + u64::from(lookups + lookups / 4) * 6 + u64::from(refusals);
-            assert!(lookups == LEAST || most <= aside, "{limit}: {most} of {aside}");
+            assert!(lookups == LEAST_LOOKUPS || most <= aside, "{limit}: {most} of {aside}");
         }
         let (settings, aside) = aside_of(4_096, |_| {});
         assert_eq!(

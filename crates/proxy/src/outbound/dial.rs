@@ -6,6 +6,7 @@ use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::traces::Trace;
 use crate::outbound::dns::own::lookup;
+use crate::outbound::resolve::TOO_MANY;
 use crate::outbound::syn_race::open;
 use crate::policy::access::Denied;
 use crate::runtime::RuntimeConfig;
@@ -261,7 +262,12 @@ async fn race(
                 }
                 let addresses = answer.unwrap_or_else(|error| {
                     let text = format!("{name} cannot be resolved: {error}");
-                    let unknown = Failure::new(FailureKind::NoName, text);
+                    // no fault of the name's, or of an upstream that has it
+                    let kind = match error == TOO_MANY {
+                        true => FailureKind::Exhausted,
+                        false => FailureKind::NoName,
+                    };
+                    let unknown = Failure::new(kind, text);
                     remember(&mut failure, FailureStage::NoAddress, unknown);
                     Vec::new()
                 });

@@ -9,6 +9,8 @@ use tokio::sync::oneshot;
 
 /// The relay has one place of its own for so many of clients.
 const CLIENTS: usize = 4;
+/// But no less than this, for the names of its upstreams.
+const LEAST: usize = 16;
 
 /// The drop of a sender tells that the place gave way.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(super) struct NamePlace<'a> {
 impl NamePlaces {
     pub(crate) fn new(budgets: &Budgets) -> Self {
         let lookups = budgets.lookups as usize;
-        Self(Mutex::new(Places::new(lookups, lookups / CLIENTS)))
+        Self(Mutex::new(Places::new(lookups, (lookups / CLIENTS).max(LEAST))))
     }
 
     /// There always is one. The oldest of whoever has the most may give way to it.

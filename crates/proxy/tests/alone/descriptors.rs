@@ -186,7 +186,9 @@ fn names_that_nobody_answers_for_take_few_descriptors() {
     });
     for client in clients {
         let head = client.join().unwrap();
-        assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+        // in time, or its place went to another
+        let status = head.split(' ').nth(1);
+        assert!(matches!(status, Some("502" | "503")), "{head}");
     }
     // both ends of a client, and three sockets of each lookup; the rest is the relay's own
     assert!(most <= before + CLIENTS * 2 + LOOKUPS * 3 + 24, "{most} after {before}");

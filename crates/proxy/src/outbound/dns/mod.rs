@@ -27,7 +27,14 @@ const EXHAUSTED: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 /// An error of opening a socket. Where no descriptor or port was free, its kind says so, which stays where others wrap it.
 fn here(error: io::Error) -> io::Error {
     match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::EADDRINUSE) => io::Error::new(EXHAUSTED, error),
+        Some(
+            libc::EMFILE
+            | libc::ENFILE
+            | libc::EADDRINUSE
+            | libc::EADDRNOTAVAIL
+            | libc::ENOMEM
+            | libc::ENOBUFS,
+        ) => io::Error::new(EXHAUSTED, error),
         _ => error,
     }
 }

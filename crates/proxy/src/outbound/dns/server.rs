@@ -215,7 +215,7 @@ mod tests {
     fn a_server_does_not_fail_for_want_of_descriptors_or_ports_here() {
         let setting = DnsServer::Plain((std::net::Ipv4Addr::LOCALHOST, 53).into());
         let server = NameServer::new(setting, &Dns::default()).unwrap();
-        for code in [libc::EMFILE, libc::ENFILE, libc::EADDRINUSE] {
+        for code in [libc::EMFILE, libc::ENFILE, libc::EADDRINUSE, libc::EADDRNOTAVAIL] {
             let error = here(io::Error::from_raw_os_error(code));
             // as it comes from a connection that questions share
             server.on_failure(&io::Error::new(error.kind(), format!("over TCP: {error}")));

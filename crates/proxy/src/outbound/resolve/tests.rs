@@ -1,0 +1,154 @@
+//! Lookups of servers that answer, and of one that does not.
+
+use super::*;
+use crate::settings::Budgets;
+use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
+use hickory_resolver::proto::rr::rdata::{A, SOA};
+use hickory_resolver::proto::rr::{Name, Record};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+/// Sixty addresses for each name, but none for those that begin with `none`; all for ten minutes.
+fn answer(query: &Message) -> Message {
+    let name = query.queries[0].name().clone();
+    let mut reply = Message::response(query.id, OpCode::Query);
+    reply.add_query(query.queries[0].clone());
+    if name.to_ascii().starts_with("none") {
+        let zone = Name::from_ascii("example.").unwrap();
+        let soa = SOA::new(zone.clone(), zone.clone(), 1, 2, 3, 4, 600);
+        reply.metadata.response_code = ResponseCode::NXDomain;
+        reply.add_authority(Record::from_rdata(zone, 600, RData::SOA(soa)));
+    } else {
+        for n in 0..60 {
+            let address = RData::A(A::new(192, 0, 2, n));
+            reply.add_answer(Record::from_rdata(name.clone(), 600, address));
+        }
+    }
+    reply
+}
+
+/// A resolver, and how many questions its server had.
+async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>) {
+    let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let servers = vec![server.local_addr().unwrap().into()];
+    let mut dns = Dns { servers, hosts_file: false, ..Dns::default() };
+    change(&mut dns);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut buffer = [0; 1_500];
+        while let Ok((n, from)) = server.recv_from(&mut buffer).await {
+            count.fetch_add(1, Relaxed);
+            let reply = answer(&Message::from_vec(&buffer[..n]).unwrap());
+            server.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
+        }
+    });
+    let places = Arc::new(NamePlaces::new(&Budgets::default()));
+    (Resolver::new(&dns, Span::from_secs(60), places).unwrap(), asked)
+}
+
+#[tokio::test]
+async fn of_a_long_answer_so_many_addresses_are_kept_as_are_tried() {
+    let (resolver, asked) = resolver(|_| {}).await;
+    let first: Vec<IpAddr> = (0..32).map(|n| [192, 0, 2, n].into()).collect();
+    for _ in 0..3 {
+        let found = resolver.lookup("long.example", false, &Asker::Relay).await;
+        assert_eq!(found, Ok(first.clone()));
+    }
+    assert_eq!(asked.load(Relaxed), 1);
+    assert_eq!(resolver.looking.inner.options().cache_size, 0, "the library keeps no messages");
+}
+
+#[tokio::test]
+async fn answers_are_asked_for_again_after_the_times_of_the_settings() {
+    async fn asked(name: &str, change: impl FnOnce(&mut Dns)) -> usize {
+        let (resolver, asked) = resolver(change).await;
+        for _ in 0..3 {
+            resolver.lookup(name, false, &Asker::Relay).await.unwrap();
+        }
+        asked.load(Relaxed)
+    }
+    assert_eq!(asked("none.example", |_| {}).await, 1);
+    assert_eq!(asked("none.example", |dns| dns.negative_ttl = Span::ZERO).await, 3);
+    // each of the two times holds for its own answers
+    assert_eq!(asked("none.example", |dns| dns.max_ttl = Span::ZERO).await, 1);
+    assert_eq!(asked("long.example", |dns| dns.negative_ttl = Span::ZERO).await, 1);
+    assert_eq!(asked("long.example", |dns| dns.max_ttl = Span::ZERO).await, 3);
+}
+
+#[tokio::test]
+async fn names_beyond_the_number_of_the_settings_are_asked_for_again() {
+    let (resolver, asked) = resolver(|dns| dns.cache = 2).await;
+    for name in ["a.example", "b.example", "c.example", "c.example", "a.example"] {
+        resolver.lookup(name, false, &Asker::Relay).await.unwrap();
+    }
+    assert_eq!(asked.load(Relaxed), 4);
+}
+
+#[tokio::test]
+async fn equal_questions_on_their_way_are_one() {
+    let (resolver, asked) = resolver(|dns| dns.max_ttl = Span::ZERO).await;
+    let look = || resolver.lookup("long.example", false, &Asker::Relay);
+    let (one, two, three) = tokio::join!(look(), look(), look());
+    assert!(one.is_ok() && one == two && two == three);
+    assert_eq!(asked.load(Relaxed), 1);
+}
+
+/// A resolver with 16 places whose server never answers.
+async fn silent() -> (Arc<Resolver>, UdpSocket) {
+    let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let servers = vec![server.local_addr().unwrap().into()];
+    let dns = Dns { servers, hosts_file: false, ..Dns::default() };
+    let budgets = Budgets { lookups: 16, ..Budgets::default() };
+    let places = Arc::new(NamePlaces::new(&budgets));
+    (Arc::new(Resolver::new(&dns, Span::from_secs(60), places).unwrap()), server)
+}
+
+/// A lookup of the client with this number.
+fn look(
+    resolver: &Arc<Resolver>,
+    name: impl std::fmt::Display,
+    client: u8,
+) -> JoinHandle<Result<Vec<IpAddr>, String>> {
+    let (resolver, name) = (Arc::clone(resolver), format!("{name}.example"));
+    let asker = Asker::at([192, 0, 2, client].into());
+    tokio::spawn(async move { resolver.lookup(&name, false, &asker).await })
+}
+
+#[tokio::test]
+async fn many_lookups_of_one_client_take_no_place_of_anothers() {
+    let (resolver, _server) = silent().await;
+    let mut one: Vec<_> = (0..20).map(|n| look(&resolver, n, 1)).collect();
+    for gone in one.drain(..4) {
+        assert_eq!(gone.await.unwrap(), Err(TOO_MANY.to_owned()));
+    }
+    let other = look(&resolver, "other", 2);
+    assert_eq!(one.remove(0).await.unwrap(), Err(TOO_MANY.to_owned()));
+    // what is known here takes no place, and an equal lookup no second one
+    assert!(resolver.lookup("localhost", false, &Asker::at([192, 0, 2, 3].into())).await.is_ok());
+    let beside = look(&resolver, 19, 4);
+    tokio::task::yield_now().await;
+    assert!(one.iter().chain([&other, &beside]).all(|lookup| !lookup.is_finished()));
+    assert_eq!(one.len(), 15);
+}
+
+#[tokio::test]
+async fn a_lookup_goes_on_for_others_that_wait_when_its_first_asker_leaves() {
+    let (resolver, server) = silent().await;
+    let first = look(&resolver, "a", 1);
+    let mut buffer = [0; 1_500];
+    server.recv_from(&mut buffer).await.unwrap();
+    let second = look(&resolver, "a", 2);
+    tokio::task::yield_now().await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    tokio::spawn(async move {
+        while let Ok((n, from)) = server.recv_from(&mut buffer).await {
+            let reply = answer(&Message::from_vec(&buffer[..n]).unwrap());
+            server.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
+        }
+    });
+    assert_eq!(second.await.unwrap().unwrap().len(), MOST_ADDRESSES);
+    assert!(locked(&resolver.looking.on_their_way).is_empty());
+}
