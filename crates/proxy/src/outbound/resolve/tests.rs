@@ -152,3 +152,17 @@ async fn a_lookup_goes_on_for_others_that_wait_when_its_first_asker_leaves() {
     assert_eq!(second.await.unwrap().unwrap().len(), MOST_ADDRESSES);
     assert!(locked(&resolver.looking.on_their_way).is_empty());
 }
+
+#[tokio::test]
+async fn a_place_that_gives_way_is_lost_to_all_lookups_of_its_asker_and_no_others() {
+    let (resolver, _server) = silent().await;
+    let mut one: Vec<_> = (0..32).map(|n| look(&resolver, n / 2, 1)).collect();
+    let newest = look(&resolver, 16, 1);
+    for gone in one.drain(..2) {
+        assert_eq!(gone.await.unwrap(), Err(TOO_MANY.to_owned()));
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(one.iter().chain([&newest]).all(|lookup| !lookup.is_finished()));
+}
