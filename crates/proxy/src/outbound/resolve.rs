@@ -195,8 +195,8 @@ impl Resolver {
 
 impl Looking {
     /// What tells of the lookup that is on its way, or begins in a place of `asker`.
-    fn join(this: &Arc<Self>, key: &Key, asker: &Asker, limit: Duration) -> watch::Receiver<Told> {
-        let mut all = locked(&this.on_their_way);
+    fn join(self: &Arc<Self>, key: &Key, asker: &Asker, limit: Duration) -> watch::Receiver<Told> {
+        let mut all = locked(&self.on_their_way);
         if let Some(tell) = all.get(key) {
             return tell.subscribe();
         }
