@@ -123,10 +123,11 @@ impl Resolver {
         options.negative_max_ttl = Some(dns.negative_ttl.into());
         options.use_hosts_file =
             if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
-        // one try and one retry within the time-out
+        // three tries within the time-out, each of which begins anew: what is lost in one is sent again late, as the library
+        // takes a lost answer for a slow server
         let limit = Duration::from(timeout);
-        options.timeout = limit / 2;
-        options.attempts = 1;
+        options.timeout = limit / 3;
+        options.attempts = 2;
         let inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
             .with_options(options)
             .build()

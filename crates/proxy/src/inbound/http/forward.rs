@@ -40,7 +40,7 @@ const CACHED: usize = 8_192;
 enum NextStep {
     Request,
     Close,
-    Tunnel(OpenTunnel),
+    Tunnel(Box<OpenTunnel>),
 }
 
 /// Serves requests until the end or a tunnel. A request's state is in a box that is freed between
@@ -64,7 +64,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
             return None;
         };
         match Box::pin(one(session, &mut incoming, &mut held)).await {
-            NextStep::Tunnel(tunnel) => return Some(tunnel),
+            NextStep::Tunnel(tunnel) => return Some(*tunnel),
             NextStep::Close => {
                 // perhaps the body of a request that was refused
                 session.count_moved(Direction::Up, incoming.bytes().len());
@@ -321,7 +321,7 @@ async fn connect(
             if !session.answer_opened(answer, (&mut entry, 200)).await {
                 return NextStep::Close;
             }
-            NextStep::Tunnel(session.tunnel_over(way, incoming.take(), entry))
+            NextStep::Tunnel(Box::new(session.tunnel_over(way, incoming.take(), entry)))
         }
         Err(failure) => refuse(session, &mut entry, &failure, None).await,
     }
@@ -385,7 +385,7 @@ async fn forward(
             session.leave_origin(kept);
             if keep_client { NextStep::Request } else { end(session).await }
         }
-        Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(*tunnel),
+        Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(tunnel),
         Ok(ExchangeResult::Broken(broken)) => broke_off(session, &mut entry, &broken),
         Err(failure) => refuse(session, &mut entry, &failure, Some(&plan.request)).await,
     }

@@ -144,7 +144,7 @@ fn notices_a_client_that_leaves_while_the_server_does_not_read() {
             }
             Err(_) => {
                 refusals += 1;
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(2));
             }
         }
     }
@@ -300,7 +300,7 @@ fn a_body_may_take_longer_than_the_time_for_an_answer() {
     let (mut client, mut server) = asked(&relay, &origin);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
     client.head();
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(1_500));
     server.send("world");
     assert_eq!(client.exactly(10), b"helloworld");
 }
@@ -333,7 +333,7 @@ fn interim_answers_do_not_put_off_the_deadline() {
     let (mut client, mut server) = asked(&relay, &origin);
     let talking = std::thread::spawn(move || {
         while server.stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     });
     let answers = client.until_end();
