@@ -42,7 +42,7 @@ fn a_daemon_of_root_leaves_files_that_the_service_can_use() {
     }
     // by hand, once
     let root = home.serve();
-    wait_for("the disk", || root.status()["cache"]["disk_limit"].is_u64());
+    wait_for("the disk", || root.status()["cache"]["open"] == true);
     root.stop();
     folders.iter().for_each(|folder| all_belong_to_nobody(folder));
     assert!(folders[0].join("access.log").exists() && folders[1].join("lock").exists());
