@@ -117,7 +117,7 @@ fn look(
 }
 
 #[tokio::test]
-async fn many_lookups_of_one_client_take_no_place_of_anothers() {
+async fn many_lookups_of_one_client_take_no_place_of_another() {
     let (resolver, _server) = silent().await;
     let mut one: Vec<_> = (0..20).map(|n| look(&resolver, n, 1)).collect();
     for gone in one.drain(..4) {
