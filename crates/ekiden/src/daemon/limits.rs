@@ -48,9 +48,9 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool, management: bool
         let disk =
             if blocks > 0 { format!(", {blocks} for the cache's disk") } else { String::new() };
         let text = format!(
-            "limited to {connections} connections instead of {wanted}: the descriptor limit is {limit}, {waiting} of them \
-             for clients that wait, {pipes} for pipes{disk} and {aside} for all else, and `high` of [pressure] is {high}; \
-             raise the limit with LimitNOFILE= or `ulimit -Hn`"
+            "limited to {connections} connections instead of {wanted}: the descriptor limit is {limit}. Set aside are {waiting} \
+             for clients that wait, {pipes} for pipes{disk} and {aside} for all else, and `high` of [pressure] is {high}. \
+             Raise the limit with LimitNOFILE= or `ulimit -Hn`"
         );
         // below the default is a decision, below the configured value a degradation
         if asked {
