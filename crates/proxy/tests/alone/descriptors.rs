@@ -126,6 +126,23 @@ fn black_hole(address: Ipv4Addr, port: u16) -> (SocketAddr, Socket, Vec<TcpStrea
     (at, socket, waiting)
 }
 
+/// The heads that clients get who all connect at once, and the most descriptors meanwhile.
+fn answers(relay: &Relay, to: impl Iterator<Item = String>) -> (Vec<String>, usize) {
+    let clients: Vec<_> = to
+        .map(|to| {
+            let mut client = relay.client();
+            client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
+            std::thread::spawn(move || client.head())
+        })
+        .collect();
+    let mut most = 0;
+    wait_for("all are answered", || {
+        most = most.max(descriptors());
+        clients.iter().all(std::thread::JoinHandle::is_finished)
+    });
+    (clients.into_iter().map(|client| client.join().unwrap()).collect(), most)
+}
+
 #[test]
 fn silent_addresses_of_one_name_take_few_descriptors() {
     const CLIENTS: usize = 8;
@@ -139,20 +156,8 @@ fn silent_addresses_of_one_name_take_few_descriptors() {
     });
     let before = descriptors();
     let to = format!("silent.test:{}", hole.port());
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| {
-            let mut client = relay.client();
-            client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
-            std::thread::spawn(move || client.head())
-        })
-        .collect();
-    let mut most = 0;
-    wait_for("all are answered", || {
-        most = most.max(descriptors());
-        clients.iter().all(std::thread::JoinHandle::is_finished)
-    });
-    for client in clients {
-        let head = client.join().unwrap();
+    let (heads, most) = answers(&relay, std::iter::repeat_n(to, CLIENTS));
+    for head in heads {
         assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
     }
     // both ends of a client, and four attempts; the rest is the relay's own, such as its questions
@@ -172,20 +177,9 @@ fn names_that_nobody_answers_for_take_few_descriptors() {
         settings.timeouts.resolve = Span::from_secs(3);
     });
     let before = descriptors();
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|nth| {
-            let (mut client, to) = (relay.client(), format!("silent{nth}.test:80"));
-            client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
-            std::thread::spawn(move || client.head())
-        })
-        .collect();
-    let mut most = 0;
-    wait_for("all are answered", || {
-        most = most.max(descriptors());
-        clients.iter().all(std::thread::JoinHandle::is_finished)
-    });
-    for client in clients {
-        let head = client.join().unwrap();
+    let names = (0..CLIENTS).map(|nth| format!("silent{nth}.test:80"));
+    let (heads, most) = answers(&relay, names);
+    for head in heads {
         // in time, or its place went to another
         let status = head.split(' ').nth(1);
         assert!(matches!(status, Some("502" | "503")), "{head}");
