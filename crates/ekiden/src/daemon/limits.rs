@@ -86,8 +86,7 @@ fn blocks(cache: &Cache) -> u64 {
 fn aside(settings: &mut Settings, management: bool, limit: u64) -> u64 {
     let (fixed, of_lookup) = (fixed(settings, management), sockets_of_lookup(&settings.dns));
     let budgets = &mut settings.budgets;
-    // the relay's own are a quarter of clients'
-    let lookups = u64::from(budgets.lookups) + u64::from(budgets.lookups / 4);
+    let lookups = u64::from(budgets.lookups) + u64::from(budgets.own_lookups());
     let variable = lookups * of_lookup + u64::from(budgets.rejections);
     let most = limit / 4;
     if fixed + variable > most {

@@ -7,11 +7,6 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use tokio::sync::oneshot;
 
-/// The relay has one place of its own for so many of clients.
-const CLIENTS: usize = 4;
-/// But no less than this, for the names of its upstreams.
-const LEAST: usize = 16;
-
 /// The drop of a sender tells that the place gave way.
 #[derive(Debug)]
 pub(crate) struct NamePlaces(Mutex<Places<oneshot::Sender<Infallible>>>);
@@ -27,8 +22,8 @@ pub(super) struct NamePlace<'a> {
 
 impl NamePlaces {
     pub(crate) fn new(budgets: &Budgets) -> Self {
-        let lookups = budgets.lookups as usize;
-        Self(Mutex::new(Places::new(lookups, (lookups / CLIENTS).max(LEAST))))
+        let [clients, own] = [budgets.lookups, budgets.own_lookups()].map(|most| most as usize);
+        Self(Mutex::new(Places::new(clients, own)))
     }
 
     /// There always is one. The oldest of whoever has the most may give way to it.

@@ -311,8 +311,7 @@ impl Session {
     /// Marks the connection as waiting for its next request.
     pub(crate) fn set_idle(&self) {
         self.registration.set_state(ConnectionState::Idle);
-        self.registration.set_upstream_leg(Arc::new([]), None);
-        self.registration.entry.legs[1].store(0, Relaxed);
+        self.leave_origin(None);
     }
 }
 

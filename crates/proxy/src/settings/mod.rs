@@ -312,12 +312,20 @@ pub struct Budgets {
     /// User-space memory for heads, TLS and HTTP/2 of all connections. Default 192 MiB: with all
     /// other budgets used up, a relay of 512 MiB is not killed.
     pub sessions: Bytes,
-    /// Names of clients' destinations that plain servers are asked for at once, and a quarter as many of the relay's own.
-    /// Default 256; fewer where descriptors are few.
+    /// Names of clients' destinations that plain servers are asked for at once, beside [`Self::own_lookups`]. Default 256;
+    /// fewer where descriptors are few.
     pub lookups: u32,
     /// Refusals on their way at once; beyond, connections are closed without one. Default 256; fewer
     /// where descriptors are few.
     pub rejections: u32,
+}
+
+impl Budgets {
+    /// Names that plain servers are asked for at once for this relay itself, such as those of its upstreams: a quarter of
+    /// clients', and 16 at least.
+    pub fn own_lookups(&self) -> u32 {
+        (self.lookups / 4).max(16)
+    }
 }
 
 /// How bytes move between two legs.

@@ -78,8 +78,10 @@ pub(super) async fn exchange(
                 origin.reused = true;
                 origin.idle_since = clock::now();
                 origin.keeper = session.source();
-                let key = origin.key(session.owner());
-                let kept = keep_origin.then_some((origin, key));
+                let kept = keep_origin.then(|| {
+                    let key = origin.key(session.owner());
+                    (origin, key)
+                });
                 return Ok(ExchangeResult::Done { keep_client, kept });
             }
             Ok(ExchangeOutcome::Upgraded(held)) => {
