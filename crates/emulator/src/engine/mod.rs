@@ -73,8 +73,14 @@ struct EngineSnapshot {
 }
 
 impl Engine {
-    /// Starts the links on the devices of `place`. Errors: no such device, no CAP_NET_RAW, out of resources.
-    pub(crate) fn start(wires: Vec<Wire>, place: &Netns, record: Record) -> io::Result<Self> {
+    /// Starts the links on the devices of `place`. Packets come when they are due, or with a `step` up to so much late.
+    /// Errors: no such device, no CAP_NET_RAW, out of resources.
+    pub(crate) fn start(
+        wires: Vec<Wire>,
+        place: &Netns,
+        record: Record,
+        step: Option<Span>,
+    ) -> io::Result<Self> {
         let begun = clock::now();
         let recording = (record.rows.is_some() || record.capture.is_some()).then(|| {
             let names = wires.iter().flat_map(|wire| {
@@ -94,7 +100,7 @@ impl Engine {
         }
         let stop = Stop::new()?;
         let gauges: Vec<_> = directions.iter().map(Direction::gauge).collect();
-        let threads = spread(directions, &stop)?;
+        let threads = spread(directions, &stop, step)?;
         let steal = Steal::now();
         let looked = EngineSnapshot { at: vec![Evidence::default(); wires.len()], steal };
         Ok(Self { wires, threads, stop, recording, begun, steal, gauges, looked })
@@ -183,7 +189,11 @@ fn open(wire: &Wire) -> io::Result<Ends> {
 }
 
 /// One thread for every two processors: the others are for the programs at the link's ends.
-fn spread(directions: Vec<Direction>, stop: &Arc<Stop>) -> io::Result<Vec<Worker>> {
+fn spread(
+    directions: Vec<Direction>,
+    stop: &Arc<Stop>,
+    step: Option<Span>,
+) -> io::Result<Vec<Worker>> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let count = (processors / 2).clamp(1, directions.len().max(1));
     let mut groups: Vec<(Vec<usize>, Vec<Direction>)> = Vec::new();
@@ -196,7 +206,7 @@ fn spread(directions: Vec<Direction>, stop: &Arc<Stop>) -> io::Result<Vec<Worker
     let start = |(numbers, directions): (Vec<usize>, Vec<Direction>)| {
         let stop = Arc::clone(stop);
         let thread = std::thread::Builder::new().name("link".to_owned());
-        Ok((numbers, thread.spawn(move || worker::run(directions, &stop))?))
+        Ok((numbers, thread.spawn(move || worker::run(directions, &stop, step))?))
     };
     groups.into_iter().map(start).collect()
 }

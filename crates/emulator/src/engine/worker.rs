@@ -1,5 +1,5 @@
 //! A thread that drives directions: it sleeps until just before something is due and spins the rest, within a
-//! budget.
+//! budget. With a step it sleeps for that instead, and hands over together what has become due.
 
 use crate::engine::direction::{Direction, Tally};
 use ekiden_linux::host::clock::{self, Urgency};
@@ -36,8 +36,13 @@ impl Stop {
     }
 }
 
-/// Drives `directions` until asked to stop, before other threads where that is permitted.
-pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> (Urgency, Vec<Tally>) {
+/// Drives `directions` until asked to stop, before other threads where that is permitted. With a `step` packets come
+/// up to so much late.
+pub(crate) fn run(
+    mut directions: Vec<Direction>,
+    stop: &Stop,
+    step: Option<Span>,
+) -> (Urgency, Vec<Tally>) {
     clock::finest_timers();
     let urgency = clock::urgent();
     let mut looked = clock::now();
@@ -53,6 +58,13 @@ pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> (Urgency, Vec<
         }
         let next = directions.iter().map(Direction::next).min().unwrap_or(Time::NEVER);
         let now = clock::now();
+        if let Some(step) = step {
+            // until there is something to do, and a step more, in which there is more
+            let gap = (next != Time::NEVER).then(|| next.since(now).as_nanos());
+            sleep(&directions, stop, gap);
+            sleep(&[], stop, Some(step.as_nanos()));
+            continue;
+        }
         saved = (saved + now.since(looked).as_nanos() / SPIN_SHARE).min(SAVED.as_nanos());
         looked = now;
         let may_spin = saved >= MARGIN.as_nanos();

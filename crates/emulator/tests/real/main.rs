@@ -20,6 +20,7 @@ const TESTS: &[Test] = &[
     ("replay_is_equal_super_packets", replay::is_equal_super_packets),
     ("replay_of_changes", replay::of_changes),
     ("an_empty_link_delays", network::an_empty_link_delays),
+    ("steps_hand_over_together_what_is_due", network::steps_hand_over_together_what_is_due),
     ("loss_is_what_was_asked", network::loss_is_what_was_asked),
     ("three_routers_from_a_plan", network::three_routers_from_a_plan),
     ("every_mtu", network::every_mtu),

@@ -40,6 +40,20 @@ pub(crate) fn an_empty_link_delays() {
     assert_eq!(delays.collect::<Vec<_>>(), [20_000_000, 10_000_000]);
 }
 
+pub(crate) fn steps_hand_over_together_what_is_due() {
+    let step = Span::from_millis(100);
+    let topology = Topology::build_in_steps(&two(delay(20), delay(10)), step).unwrap();
+    // a packet waits for the end of the step in which it came
+    assert!(round_trip(&topology, "a", "b", false) >= Duration::from_millis(200));
+    let got = stream(&topology, 200, 100, Duration::from_millis(1));
+    let report = topology.finish().unwrap().swap_remove(0);
+    let [there, back] = &report.directions[..] else { panic!("two directions") };
+    assert_eq!((got, there.packets.offered, there.packets.delivered), (200, 201, 201));
+    assert_eq!(back.packets.delivered, 1);
+    // the link's own delay is as ever
+    assert_eq!(there.delay_ns.unwrap().most, 20_000_000);
+}
+
 pub(crate) fn loss_is_what_was_asked() {
     let forward = Config { loss: "10%".parse().unwrap(), seed: 42, ..Config::default() };
     let topology = Topology::build(&two(forward, Config::default())).unwrap();

@@ -20,6 +20,7 @@ use crate::summary::{Row, Summary, alike};
 use crate::watch::{Lateness, Watch};
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::namespaces::sandbox::Sandbox;
+use ekiden_model::units::Span;
 use ekiden_testbed::{limits, peers};
 use ekiden_testkit::Postgres;
 use std::collections::BTreeMap;
@@ -37,6 +38,8 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const LEAD: Duration = Duration::from_secs(25);
 /// The last transfers may take so long, and as long as the largest takes at its rate.
 const LAST: Duration = Duration::from_secs(180);
+/// The links hand packets over so often: else they take a third of the processors.
+const STEP: Span = Span::from_millis(1);
 /// Between two looks.
 const SECOND: Duration = Duration::from_secs(1);
 /// What a relay still keeps of its clients is gone by then, also where one end of a connection is silent: two minutes.
@@ -129,7 +132,8 @@ impl Stage {
         let Some(database) = Postgres::begin() else {
             return Err("PostgreSQL is not installed: scripts/peers.sh installs it".into());
         };
-        let network = Topology::build(&network::plan(arguments.seed, faults, LEAD))?;
+        let plan = network::plan(arguments.seed, faults, LEAD);
+        let network = Topology::build_in_steps(&plan, STEP)?;
         let begun = Instant::now() + LEAD;
         let rate = (arguments.rate.as_bytes_per_second() as f64 / BUSY) as u64
             / (BULK * CLIENTS * 2 * LEGS.len() as u64);
