@@ -21,6 +21,8 @@ use std::thread::JoinHandle;
 const TICK: Span = Span::from_millis(250);
 /// Datagrams, or packets, of one turn; then the others have theirs.
 const IN_A_ROW: usize = 128;
+/// Handshakes of one turn: each takes as long as a hundred packets or so.
+const HANDSHAKES_IN_A_ROW: u64 = 16;
 
 /// A running door, until dropped.
 #[derive(Debug)]
@@ -150,6 +152,7 @@ fn run(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, mut gate: impl Gate
         wait(shared, sockets, tun, left);
         for (n, socket) in sockets.iter().enumerate() {
             take_datagrams(shared, (n, socket), &mut received, &mut gate, &mut out);
+            out.batch.flush(sockets);
         }
         // without a device nothing is left to do, and it would be ready for ever
         if let Err(error) = take_packets(shared, tun, (&mut read, &mut room), &mut gate, &mut out) {
@@ -182,10 +185,10 @@ fn take_datagrams(
     (n, socket): (usize, &UdpSocket),
     received: &mut ReceiveBatch,
     gate: &mut impl Gate,
-    out: &mut Out<'_>,
+    out: &mut impl Outbox,
 ) {
-    let mut taken = 0;
-    while taken < IN_A_ROW {
+    let (mut taken, mut handshakes) = (0, 0);
+    while taken < IN_A_ROW && handshakes < HANDSHAKES_IN_A_ROW {
         let more = match received.receive(socket, IN_A_ROW - taken) {
             Ok(more) => more,
             // an ICMP error of an earlier datagram
@@ -193,17 +196,17 @@ fn take_datagrams(
             Err(_) => break,
         };
         let mut engine = locked(&shared.engine);
-        let now = clock::now();
+        let (now, before) = (clock::now(), engine.worked_on());
         for datagram in received.datagrams() {
             taken += 1;
             let way = Way { socket: n, to: datagram.from, here: datagram.here };
             engine.on_datagram(now, way, datagram.bytes, gate, out);
         }
+        handshakes += engine.worked_on() - before;
         if !more {
             break;
         }
     }
-    out.batch.flush(out.sockets);
 }
 
 /// Errors: the device is gone.
@@ -228,4 +231,68 @@ fn take_packets(
     }
     out.batch.flush(out.sockets);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::Header;
+    use crate::keys::PrivateKey;
+    use crate::peer::PeerSettings;
+    use boringtun::noise::{Tunn, TunnResult};
+    use ekiden_model::units::Time;
+    use std::net::Ipv4Addr;
+
+    struct Nowhere(Vec<u8>);
+
+    impl Outbox for Nowhere {
+        fn room(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+        fn send(&mut self, _: Way, _: usize) {}
+        fn deliver(&mut self, _: &[u8]) {}
+    }
+
+    struct Open;
+
+    impl Gate for Open {
+        fn passes(&mut self, _: Time, _: &PeerSettings, _: bool, _: &Header) -> bool {
+            true
+        }
+        fn on_tick(&mut self, _: Time) {}
+    }
+
+    #[test]
+    fn a_turn_has_few_handshakes_and_the_rest_come_in_the_next() {
+        let engine = Engine::new(PrivateKey::generate().unwrap());
+        let (own, relay) = (PrivateKey::generate().unwrap(), engine.public());
+        let mut stranger = Tunn::new(own.secret(), relay.half(), None, None, 7, None);
+        let mut room = vec![0; 2_000];
+        let TunnResult::WriteToNetwork(begin) =
+            stranger.format_handshake_initiation(&mut room, true)
+        else {
+            panic!("no handshake");
+        };
+        let socket = datagram::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        for n in 0..80 {
+            let from = UdpSocket::bind((Ipv4Addr::new(127, 0, 1, n), 0)).unwrap();
+            from.send_to(begin, socket.local_addr().unwrap()).unwrap();
+        }
+        let shared = DoorState {
+            engine: Mutex::new(engine),
+            stop: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            lost: AtomicU64::new(0),
+            listen: Vec::new(),
+            broken: OnceLock::new(),
+        };
+        let (mut received, mut out) = (ReceiveBatch::default(), Nowhere(vec![0; 65_567]));
+        let mut done = 0;
+        while done < 80 {
+            take_datagrams(&shared, (0, &socket), &mut received, &mut Open, &mut out);
+            let all = locked(&shared.engine).worked_on();
+            assert!(all - done <= HANDSHAKES_IN_A_ROW, "{} in one turn", all - done);
+            done = all;
+        }
+    }
 }

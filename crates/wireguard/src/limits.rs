@@ -1,49 +1,55 @@
-//! How many messages of handshakes one source may send: each costs the relay some multiplications on the curve.
+//! How many messages of handshakes are worked on: each costs the relay some multiplications on the curve, on the thread
+//! that data waits for.
+//!
+//! A source is an address of IPv4, or a /64 of IPv6. Messages that prove their address have rates of their own, so that
+//! forged ones leave these alone.
 
+use ekiden_model::resources::initial_rate::{Allowance, Config, InitialRate};
+use ekiden_model::resources::overload::Source;
 use ekiden_model::units::{Span, Time};
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::HashSet;
+use std::net::IpAddr;
 
-/// Handshakes of one source that may come at once.
-const BURST: u64 = 20;
-/// Another may come after this long: 10 a second, where a client begins one every two minutes.
-const EACH: Span = Span::from_millis(100);
+/// Of one source: so many at once, and 10 a second, where a client begins a handshake every two minutes.
+const OWN: Allowance = Allowance { burst: 20, interval: Span::from_millis(100) };
+/// Of all sources: so many at once, and 50 a second. Twice as many, with and without a proof, take 1.5 % of a processor.
+const ALL: Allowance = Allowance { burst: 100, interval: Span::from_millis(20) };
 /// Sources that are remembered.
 const MOST: usize = 4_096;
 
-/// Who began handshakes lately. A source is an address of IPv4, or a /64 of IPv6.
-#[derive(Debug, Default)]
+/// Who sent messages of handshakes lately.
+#[derive(Debug)]
 pub struct SourceLimits {
-    /// When the source will have all of its burst again.
-    whole: HashMap<IpAddr, Time>,
+    /// A message counts as a stranger's Initial does.
+    rate: InitialRate,
+    /// Where peers are.
+    present: HashSet<Source>,
 }
 
-impl SourceLimits {
-    /// Whether a source may begin a handshake now, or answer one; if so, it counts. One that nobody remembers is refused where there
-    /// is no room to remember it.
-    pub fn on_handshake(&mut self, now: Time, from: IpAddr) -> bool {
-        let source = source(from);
-        if !self.whole.contains_key(&source) && self.whole.len() >= MOST {
-            self.whole.retain(|_, whole| *whole > now);
-            if self.whole.len() >= MOST {
-                return false;
-            }
-        }
-        let whole = self.whole.entry(source).or_insert(now);
-        let then = (*whole).max(now) + EACH;
-        let fits = then <= now + EACH.saturating_mul(BURST);
-        if fits {
-            *whole = then;
-        }
-        fits
+impl Default for SourceLimits {
+    fn default() -> Self {
+        let config = Config { address: [OWN; 4], all: [ALL; 4], remembered: MOST };
+        Self { rate: InitialRate::new(config, Time::ZERO), present: HashSet::new() }
     }
 }
 
-/// What is one source: a network of IPv6 has a /64 for each of its customers.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
-        v4 => v4,
+impl SourceLimits {
+    /// Whether a message is worked on whose source may be forged; if so, it counts. If not, its sender has to prove where
+    /// it is.
+    pub fn on_unproven(&mut self, now: Time, from: IpAddr) -> bool {
+        self.rate.on_initial(now, from.into(), false)
+    }
+
+    /// The same of a source that has proved its address. From where a peer is, it does not count among all.
+    pub fn on_proven(&mut self, now: Time, from: IpAddr) -> bool {
+        let source = Source::from(from);
+        self.rate.on_proven_initial(now, source, self.present.contains(&source))
+    }
+
+    /// Where peers are from now on.
+    pub fn set_present(&mut self, addresses: impl Iterator<Item = IpAddr>) {
+        self.present.clear();
+        self.present.extend(addresses.map(Source::from));
     }
 }
 
@@ -52,32 +58,49 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn a_source_waits_and_others_do_not() {
-        let mut limits = SourceLimits::default();
-        let now = Time::ZERO + Span::from_secs(9);
-        let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().unwrap());
-        let passed = (0..100).filter(|_| limits.on_handshake(now, a)).count();
-        assert_eq!(passed as u64, BURST);
-        assert!(limits.on_handshake(now, b));
-        assert!(limits.on_handshake(now + EACH, a) && !limits.on_handshake(now + EACH, a));
-        let [a, b] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
-        let passed = (0..100).filter(|n| limits.on_handshake(now, [a, b][n % 2])).count();
-        assert_eq!(passed as u64, BURST, "one customer");
+    const NOW: Time = Time::from_nanos(9_000_000_000);
+
+    fn network(n: u32) -> IpAddr {
+        format!("2001:db8:{:x}:{:x}::1", n >> 16, n & 0xffff).parse().unwrap()
     }
 
     #[test]
-    fn memory_is_bounded_and_comes_back() {
+    fn a_source_waits_and_others_do_not() {
         let mut limits = SourceLimits::default();
-        let now = Time::ZERO + Span::from_secs(9);
-        let passed = |limits: &mut SourceLimits, now| {
-            let each = (0..2 * MOST as u32)
-                .filter(|n| limits.on_handshake(now, IpAddr::from(n.to_be_bytes())));
-            each.count()
-        };
-        assert_eq!(passed(&mut limits, now), MOST);
-        assert_eq!(limits.whole.len(), MOST);
-        assert_eq!(passed(&mut limits, now + EACH), MOST);
+        let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().unwrap());
+        let passed = (0..100).filter(|_| limits.on_proven(NOW, a)).count();
+        assert_eq!(passed, OWN.burst as usize);
+        assert!(limits.on_proven(NOW, b));
+        let then = NOW + OWN.interval;
+        assert!(limits.on_proven(then, a) && !limits.on_proven(then, a));
+        let [a, b] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
+        let passed = (0..100).filter(|n| limits.on_proven(NOW, [a, b][n % 2])).count();
+        assert_eq!(passed, OWN.burst as usize, "one customer");
+    }
+
+    #[test]
+    fn many_sources_have_as_many_as_all_may_and_known_ones_have_theirs() {
+        let mut limits = SourceLimits::default();
+        // many more than are remembered
+        let passed = (0..2 * MOST as u32).filter(|n| limits.on_proven(NOW, network(*n)));
+        assert_eq!(passed.count(), ALL.burst as usize);
+        let at_home = network(u32::MAX);
+        assert!(!limits.on_proven(NOW, at_home));
+        limits.set_present([at_home].into_iter());
+        let passed = (0..100).filter(|_| limits.on_proven(NOW, at_home)).count();
+        assert_eq!(passed, OWN.burst as usize);
+        let then = NOW + ALL.interval;
+        assert!(limits.on_proven(then, network(7_777)));
+        assert!(!limits.on_proven(then, network(7_778)));
+    }
+
+    #[test]
+    fn forged_sources_leave_proven_ones_alone() {
+        let mut limits = SourceLimits::default();
+        // the client's own address among them
+        let forged = (0..10_000_u32).filter(|n| limits.on_unproven(NOW, network(*n % 500))).count();
+        assert_eq!(forged, ALL.burst as usize);
+        assert!(limits.on_proven(NOW, network(0)));
     }
 
     proptest! {
@@ -88,8 +111,9 @@ mod tests {
             let from = IpAddr::from([192, 0, 2, 1]);
             for step in steps {
                 now += Span::from_millis(step);
-                passed += u64::from(limits.on_handshake(now, from));
-                prop_assert!(passed <= BURST + now.since(Time::ZERO).as_millis() / EACH.as_millis());
+                passed += u64::from(limits.on_unproven(now, from));
+                let more = now.since(Time::ZERO).as_millis() / OWN.interval.as_millis();
+                prop_assert!(passed <= u64::from(OWN.burst) + more);
             }
         }
     }

@@ -283,7 +283,7 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["up"], w.received);
         to.of(&["down"], w.sent);
     }).bytes(),
-    counter("wireguard_handshakes", &["result"], "Handshakes: done, first asked to prove the address, over the limit of their source, of unknown keys", |s, to| if let Some(w) = &s.wireguard {
+    counter("wireguard_handshakes", &["result"], "Handshakes: done, first asked to prove the address, over the limit of their source or of all, of unknown keys", |s, to| if let Some(w) = &s.wireguard {
         to.of(&["done"], w.handshakes);
         to.of(&["cookie"], w.cookies);
         to.of(&["limited"], w.limited);

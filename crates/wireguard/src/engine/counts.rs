@@ -11,7 +11,7 @@ pub struct Counts {
     pub handshakes: u64,
     /// Messages of handshakes whose sources had to prove their address first.
     pub cookies: u64,
-    /// Messages of handshakes beyond a source's limit.
+    /// Messages of handshakes beyond the limit of their source, or of all.
     pub limited: u64,
     /// Handshakes of keys that no peer has, or of one that is barred.
     pub unknown: u64,

@@ -1,7 +1,7 @@
 //! The door without its sockets: datagrams and packets go in, and come out by an [`Outbox`].
 //!
 //! What costs little is asked first. A datagram of data must name a session. One that begins a handshake must know
-//! the relay's public key (`mac1`), under load prove its address (`mac2`), and be within its source's limit; only then is a
+//! the relay's public key (`mac1`), under load prove its address (`mac2`), and be within the limits; only then is a
 //! multiplication on the curve spent on it. So must one that answers a handshake. Whoever is no peer gets no answer.
 
 mod counts;
@@ -21,8 +21,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Messages of handshakes a second from which on a source must prove its address.
-const UNDER_LOAD: u64 = 200;
 /// The longest packet, and what WireGuard puts around it.
 const LONGEST: usize = 65_535 + 32;
 /// Packets that may wait in a session for its handshake (boringtun's).
@@ -68,10 +66,13 @@ pub trait Gate: Send {
 pub struct Engine {
     key: PrivateKey,
     public: PublicKey,
-    load: RateLimiter,
+    /// Tells who has proved an address, and makes cookies.
+    proofs: RateLimiter,
     /// For sessions, which look at each handshake again.
     unlimited: Arc<RateLimiter>,
     sources: SourceLimits,
+    /// Messages of handshakes that were worked on.
+    worked_on: u64,
     peers: Vec<Option<Peer>>,
     by_key: HashMap<PublicKey, usize>,
     by_address: HashMap<IpAddr, usize>,
@@ -93,11 +94,13 @@ impl Engine {
     pub fn new(key: PrivateKey) -> Self {
         let public = key.public();
         Self {
-            load: RateLimiter::new(&public.half(), UNDER_LOAD),
+            // asks each message for a proof; the limits say which may come without
+            proofs: RateLimiter::new(&public.half(), 0),
             unlimited: Arc::new(RateLimiter::new(&public.half(), u64::MAX)),
             key,
             public,
             sources: SourceLimits::default(),
+            worked_on: 0,
             peers: Vec::new(),
             by_key: HashMap::new(),
             by_address: HashMap::new(),
@@ -288,7 +291,7 @@ impl Engine {
     }
 
     /// A message of a handshake on which multiplications may be spent; `None`: it does not know the relay's key, or its
-    /// source must prove its address first or is beyond its limit.
+    /// source must prove its address first, or it is beyond a limit.
     fn admitted<'a>(
         &mut self,
         now: Time,
@@ -297,23 +300,29 @@ impl Engine {
         out: &mut dyn Outbox,
     ) -> Option<Packet<'a>> {
         let from = way.to.ip();
-        let packet = match self.load.verify_packet(Some(from), datagram, out.room()) {
-            Ok(packet) => packet,
+        let packet = match self.proofs.verify_packet(Some(from), datagram, out.room()) {
+            Ok(packet) => {
+                if !self.sources.on_proven(now, from) {
+                    self.counts.limited += 1;
+                    return None;
+                }
+                packet
+            }
             Err(TunnResult::WriteToNetwork(cookie)) => {
                 let length = cookie.len();
-                out.send(way, length);
-                self.counts.cookies += 1;
-                return None;
+                if !self.sources.on_unproven(now, from) {
+                    out.send(way, length);
+                    self.counts.cookies += 1;
+                    return None;
+                }
+                Tunn::parse_incoming_packet(datagram).ok()?
             }
             Err(_) => {
                 self.counts.invalid += 1;
                 return None;
             }
         };
-        if !self.sources.on_handshake(now, from) {
-            self.counts.limited += 1;
-            return None;
-        }
+        self.worked_on += 1;
         Some(packet)
     }
 
@@ -390,8 +399,9 @@ impl Engine {
 
     /// Four times a second: sessions grow old, and handshakes are repeated.
     pub fn on_tick(&mut self, now: Time, gate: &mut dyn Gate, out: &mut dyn Outbox) {
-        self.load.reset_count();
         gate.on_tick(now);
+        let ways = self.peers.iter().flatten().filter_map(|peer| peer.way);
+        self.sources.set_present(ways.map(|way| way.to.ip()));
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_active) {
             peer.handshake = peer.agreed(now);
             match peer.session.update_timers(out.room()) {
@@ -407,6 +417,11 @@ impl Engine {
                 _ => {}
             }
         }
+    }
+
+    /// Messages of handshakes that multiplications were spent on, since the start.
+    pub(crate) const fn worked_on(&self) -> u64 {
+        self.worked_on
     }
 
     /// What became of all.

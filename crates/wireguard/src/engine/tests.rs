@@ -91,6 +91,16 @@ impl Client {
         }
     }
 
+    /// Begins a handshake, and once more with the cookie that it gets.
+    fn proves_itself(&mut self, relay: &mut Engine, now: Time, out: &mut Kept) {
+        for _ in 0..2 {
+            let begin = self.begin();
+            relay.on_datagram(now, self.way, &begin, &mut Usual, out);
+            let Some((_, answer)) = out.sent.pop() else { break };
+            self.open(&answer);
+        }
+    }
+
     /// A whole handshake.
     fn join(&mut self, relay: &mut Engine) {
         let mut out = Kept::default();
@@ -254,7 +264,7 @@ fn under_load_a_source_proves_its_address_and_keeps_within_its_limit() {
         let begin = clients[0].begin();
         relay.on_datagram(NOW, clients[0].way, &begin, &mut Usual, &mut out);
     }
-    assert_eq!(relay.counts().limited, 80);
+    assert_eq!((relay.counts().handshakes, relay.counts().cookies), (20, 80));
     // from many addresses, which nobody has proved
     let mut lost = Client::new(9, relay.public());
     let begin = lost.begin();
@@ -263,9 +273,8 @@ fn under_load_a_source_proves_its_address_and_keeps_within_its_limit() {
         let from = way(&format!("198.51.{}.{}:7", n / 256, n % 256));
         relay.on_datagram(NOW, from, &begin, &mut Usual, &mut answers);
     }
-    let cookies = relay.counts().cookies;
-    assert!((800..1_000).contains(&cookies), "{:?}", relay.counts());
-    assert_eq!(answers.sent.len() as u64, cookies);
+    assert_eq!((relay.counts().unknown, relay.counts().cookies), (80, 1_000));
+    assert_eq!(answers.sent.len(), 920);
     assert!(
         answers.sent.iter().all(|(_, answer)| answer.len() < begin.len()),
         "nothing is amplified"
@@ -281,6 +290,37 @@ fn under_load_a_source_proves_its_address_and_keeps_within_its_limit() {
     }
     let up = packet("10.77.0.2", "192.0.2.9", 443);
     assert_eq!(sends(&mut relay, client, &up).delivered, [up]);
+}
+
+#[test]
+fn many_networks_have_few_handshakes_and_peers_come_in_from_where_they_are() {
+    let (mut relay, mut clients) = relay(2);
+    clients[0].join(&mut relay);
+    // where it is counts from here on
+    relay.on_tick(NOW, &mut Usual, &mut Kept::default());
+    // a client that was removed, who has a /56 and returns each cookie
+    let mut lost = Client::new(9, relay.public());
+    let mut out = Kept::default();
+    for tenth in 0..10 {
+        let now = NOW + Span::from_millis(tenth * 100);
+        for n in 0..256 {
+            lost.way = way(&format!("[2001:db8:0:{n:x}::1]:7"));
+            lost.proves_itself(&mut relay, now, &mut out);
+        }
+    }
+    // of a hundred without a proof one was the first client's
+    let counts = relay.counts();
+    assert_eq!((counts.unknown, relay.worked_on()), (99 + 45 + 100 + 45, 290), "{counts:?}");
+    assert!(counts.limited > 2_000, "{counts:?}");
+    let now = NOW + Span::from_millis(900);
+    for (n, comes_in) in [(0, true), (1, false)] {
+        let before = relay.counts();
+        clients[n].proves_itself(&mut relay, now, &mut out);
+        assert_eq!(relay.counts().handshakes - before.handshakes, u64::from(comes_in));
+        assert_eq!(relay.counts().limited - before.limited, u64::from(!comes_in));
+    }
+    let up = packet("10.77.0.2", "192.0.2.9", 443);
+    assert_eq!(sends(&mut relay, &mut clients[0], &up).delivered, [up]);
 }
 
 #[test]
@@ -309,17 +349,17 @@ fn answers_to_handshakes_are_limited_as_handshakes_are() {
     for _ in 0..100 {
         relay.on_datagram(NOW, stranger.way, &forged, &mut Usual, &mut out);
     }
-    assert_eq!((relay.counts().limited, relay.counts().invalid), (80, 20));
+    assert_eq!((relay.counts().cookies, relay.counts().invalid), (80, 20));
     for n in 0..1_000_u32 {
         let from = way(&format!("198.51.{}.{}:7", n / 256, n % 256));
         relay.on_datagram(NOW, from, &forged, &mut Usual, &mut out);
     }
-    assert!((800..1_000).contains(&relay.counts().cookies), "{:?}", relay.counts());
+    // one of a hundred was the client's
+    assert_eq!((relay.counts().cookies, relay.counts().invalid), (80 + 921, 99));
     assert!(out.sent.iter().all(|(_, cookie)| cookie.len() < forged.len()));
     // when the load is over, the true answer completes the handshake
-    relay.load = RateLimiter::new(&relay.public.half(), UNDER_LOAD);
     let mut out = Kept::default();
-    relay.on_datagram(NOW, client.way, &answer, &mut Usual, &mut out);
+    relay.on_datagram(NOW + Span::from_secs(2), client.way, &answer, &mut Usual, &mut out);
     let opened: Vec<Vec<u8>> = out.sent.iter().map(|(_, bytes)| client.open(bytes)).collect();
     assert!(opened.iter().any(|bytes| bytes.ends_with(b"hello")), "{opened:?}");
 }

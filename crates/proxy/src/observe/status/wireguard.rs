@@ -25,7 +25,7 @@ pub struct WireguardStatus {
     pub handshakes: u64,
     /// Those whose sender had to prove its address first.
     pub cookies: u64,
-    /// Those beyond the limit of their source.
+    /// Those beyond the limit of their source, or of all.
     pub limited: u64,
     /// Those with a key that no device has.
     pub unknown: u64,
