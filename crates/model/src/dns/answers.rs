@@ -3,8 +3,8 @@
 //!
 //! The driver calls [`Answers::on_question`] for each client's question. Where the decision says `ask`, it asks the
 //! servers and reports with [`Answers::on_answer`] or [`Answers::on_failure`], exactly once, or stops where the question
-//! was [`Displaced`]. It calls [`Answers::on_deadline`] at [`Answers::deadline`]. Every waiter is handed back by one of
-//! the four.
+//! was [`Displaced`]. Until then it calls [`Answers::on_deadline`] at the question's [`Answers::deadline`]. Every waiter is
+//! handed back by one of the four.
 
 use super::asker::Asker;
 use super::questions::{GaveWay, Questions};
@@ -304,18 +304,18 @@ impl<A: Clone, W, Q> Answers<A, W, Q> {
         (self.without(stale, waiters.len() as u64), waiters)
     }
 
-    /// When [`Self::on_deadline`] has something to do.
-    pub fn deadline(&self) -> Time {
-        self.questions.deadline()
+    /// When [`Self::on_deadline`] has something to do for this question.
+    pub fn deadline(&self, key: &[u8]) -> Time {
+        self.questions.deadline(key)
     }
 
-    /// Hands back those that waited long enough and for whom there is an answer past its end. The others wait on.
-    pub fn on_deadline(&mut self, now: Time) -> Vec<Released<A, W>> {
+    /// Hands back those that waited long enough, if there is an answer past its end. Otherwise they wait on.
+    pub fn on_deadline(&mut self, now: Time, key: &[u8]) -> Option<Released<A, W>> {
         let Self { entries, index, config, questions, .. } = self;
-        let stale = |key: &[u8]| stale_answer(entries.get(*index.get(key)?)?, now, config);
-        let served = questions.on_deadline(now, stale);
-        self.counts.stale += served.iter().map(|(_, waiters)| waiters.len() as u64).sum::<u64>();
-        served.into_iter().map(|(answer, waiters)| (Outcome::Stale(answer), waiters)).collect()
+        let stale = || stale_answer(entries.get(*index.get(key)?)?, now, config);
+        let (answer, waiters) = questions.on_deadline(now, key, stale)?;
+        self.counts.stale += waiters.len() as u64;
+        Some((Outcome::Stale(answer), waiters))
     }
 
     /// Figures for the status.

@@ -50,8 +50,8 @@ fn an_answer_past_its_end_is_served_while_no_server_answers() {
     asked(&mut answers, at(0), 1);
     answers.on_answer(at(0), b"a", found(7, 1));
     assert_eq!(asked(&mut answers, at(2_000), 2), Decision::Wait { ask: true });
-    assert_eq!(answers.deadline(), at(3_800));
-    assert_eq!(answers.on_deadline(at(3_800)), [(Outcome::Stale(7), vec![2])]);
+    assert_eq!(answers.deadline(b"a"), at(3_800));
+    assert_eq!(answers.on_deadline(at(3_800), b"a"), Some((Outcome::Stale(7), vec![2])));
     // the next one does not wait
     assert_eq!(asked(&mut answers, at(4_000), 3), answer(Outcome::Stale(7)));
     assert_eq!(answers.on_failure(at(7_000), b"a"), (Outcome::Stale(7), vec![]));
@@ -59,6 +59,27 @@ fn an_answer_past_its_end_is_served_while_no_server_answers() {
     assert_eq!(asked(&mut answers, at(12_000), 5), Decision::Wait { ask: true });
     answers.on_failure(at(12_001), b"a");
     assert_eq!(asked(&mut answers, at(86_402_000), 6), Decision::Wait { ask: true });
+}
+
+#[test]
+fn each_question_has_a_time_of_its_own() {
+    let mut answers: Answers<u32, u32, ()> = Answers::new(Config::default());
+    for (key, came) in [(b"a", 2_000), (b"b", 2_500), (b"c", 3_000)] {
+        if key != b"b" {
+            answers.on_answer(at(0), key, found(7, 1));
+        }
+        answers.on_question(at(came), (key, &Asker::Relay), || 1, || ());
+    }
+    let deadlines =
+        |answers: &Answers<u32, u32, ()>| [b"a", b"b", b"c", b"d"].map(|key| answers.deadline(key));
+    assert_eq!(deadlines(&answers), [at(3_800), at(4_300), at(4_800), Time::NEVER]);
+    // one that comes too early, and one without an answer past its end
+    assert_eq!(answers.on_deadline(at(4_500), b"c"), None);
+    assert_eq!(answers.on_deadline(at(4_500), b"b"), None);
+    assert_eq!(deadlines(&answers), [at(3_800), Time::NEVER, at(4_800), Time::NEVER]);
+    assert_eq!(answers.on_deadline(at(4_500), b"a"), Some((Outcome::Stale(7), vec![1])));
+    assert_eq!(answers.on_deadline(at(4_500), b"d"), None);
+    assert_eq!(deadlines(&answers), [Time::NEVER, Time::NEVER, at(4_800), Time::NEVER]);
 }
 
 #[test]

@@ -146,29 +146,29 @@ impl<W, Q> Questions<W, Q> {
         self.leave(question.waiters)
     }
 
-    /// The earliest time at which some that wait are served.
-    pub(super) fn deadline(&self) -> Time {
-        let waiting = self.by_key.values().filter(|question| !question.waiters.is_empty());
-        waiting.map(|question| question.stale_at).min().unwrap_or(Time::NEVER)
+    /// When those that wait for this question are served.
+    pub(super) fn deadline(&self, key: &[u8]) -> Time {
+        let waited_for = self.by_key.get(key).filter(|question| !question.waiters.is_empty());
+        waited_for.map_or(Time::NEVER, |question| question.stale_at)
     }
 
-    /// Those that have waited long enough and that `stale` has an answer for; others are not looked for again.
+    /// Those that have waited long enough, if `stale` has an answer for them; otherwise they are not looked for again.
     pub(super) fn on_deadline<A>(
         &mut self,
         now: Time,
-        stale: impl Fn(&[u8]) -> Option<A>,
-    ) -> Vec<(A, Vec<W>)> {
-        let mut found = Vec::new();
-        for (key, question) in &mut self.by_key {
-            if question.waiters.is_empty() || now < question.stale_at {
-                continue;
-            }
-            match stale(key) {
-                Some(answer) => found.push((answer, core::mem::take(&mut question.waiters))),
-                None => question.stale_at = Time::NEVER,
-            }
+        key: &[u8],
+        stale: impl FnOnce() -> Option<A>,
+    ) -> Option<(A, Vec<W>)> {
+        if now < self.deadline(key) {
+            return None;
         }
-        found.into_iter().map(|(answer, waiters)| (answer, self.leave(waiters))).collect()
+        let question = self.by_key.get_mut(key)?;
+        let Some(answer) = stale() else {
+            question.stale_at = Time::NEVER;
+            return None;
+        };
+        let waiters = core::mem::take(&mut question.waiters);
+        Some((answer, self.leave(waiters)))
     }
 
     fn number(&mut self) -> u64 {

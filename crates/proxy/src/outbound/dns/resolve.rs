@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::oneshot;
 
-/// Between two looks for clients that have waited long enough: some come after a question has begun.
+/// Between two looks for a question's clients that have waited long enough: some come after it has begun.
 const LOOKS: Span = Span::from_millis(250);
 
 /// The answer, or what it comes from.
@@ -187,7 +187,7 @@ impl Asking {
         let mut asking = Box::pin(ask(&shared, &servers, &question, around_tunnels));
         let answered = loop {
             let now = clock::now();
-            let look = locked(&shared.dns.answers).deadline().min(now + LOOKS);
+            let look = locked(&shared.dns.answers).deadline(&self.key).min(now + LOOKS);
             tokio::select! {
                 answered = &mut asking => break answered,
                 // it gave way, or an answer came all the same
@@ -196,7 +196,8 @@ impl Asking {
                     return;
                 }
                 () = tokio::time::sleep(look.since(now).into()) => {
-                    let released = locked(&shared.dns.answers).on_deadline(clock::now());
+                    let now = clock::now();
+                    let released = locked(&shared.dns.answers).on_deadline(now, &self.key);
                     released.into_iter().for_each(release);
                 }
             }
