@@ -17,6 +17,7 @@ mod question_rate;
 mod questions;
 #[cfg(test)]
 mod questions_laws;
+mod shares;
 
 pub use answers::{
     Answers, Config, Decision, Displaced, Found, Outcome, Released, STALE_TTL, Snapshot,

@@ -1,9 +1,7 @@
-//! Places that askers share: where all are taken, the oldest place of whoever has the most gives way. So a new one always
-//! has a place, and who has fewer than others loses none. The relay's own are apart.
+//! Places that askers share by the rule of [`Shares`]. So a new one always has a place.
 
 use super::asker::Asker;
-use alloc::collections::BTreeMap;
-use core::cmp::Reverse;
+use super::shares::Shares;
 
 /// The places that are taken. `H` tells a holder that its place gave way.
 #[derive(Debug)]
@@ -12,11 +10,7 @@ pub struct Places<H> {
     most: usize,
     /// Of this relay.
     own: usize,
-    /// Of each asker, by age.
-    taken: BTreeMap<(Asker, u64), H>,
-    /// How many each has.
-    shares: BTreeMap<Asker, usize>,
-    next: u64,
+    taken: Shares<H>,
 }
 
 impl<H> Places<H> {
@@ -25,66 +19,21 @@ impl<H> Places<H> {
         Self {
             most: if most == 0 { 1 } else { most },
             own: if own == 0 { 1 } else { own },
-            taken: BTreeMap::new(),
-            shares: BTreeMap::new(),
-            next: 0,
+            taken: Shares::new(),
         }
     }
 
     /// Takes a place: its number, and the holder whose place gave way to it.
     pub fn take(&mut self, asker: &Asker, holder: H) -> (u64, Option<H>) {
-        let place = if self.has_room(asker) { None } else { self.gives_way(asker) };
-        let gone = place.and_then(|place| self.remove(&place));
-        self.next += 1;
-        self.taken.insert((asker.clone(), self.next), holder);
-        *self.shares.entry(asker.clone()).or_default() += 1;
-        (self.next, gone)
+        let most = if *asker == Asker::Relay { self.own } else { self.most };
+        let has_room = self.taken.counted(asker) < most;
+        let gone = if has_room { None } else { self.taken.give_way(asker) };
+        (self.taken.add(asker, holder), gone.map(|(.., holder)| holder))
     }
 
     /// Gives a place back; `None`: it gave way before.
     pub fn give(&mut self, asker: &Asker, number: u64) -> Option<H> {
-        self.remove(&(asker.clone(), number))
-    }
-
-    fn share(&self, asker: &Asker) -> usize {
-        self.shares.get(asker).copied().unwrap_or_default()
-    }
-
-    fn has_room(&self, asker: &Asker) -> bool {
-        let own = self.share(&Asker::Relay);
-        if *asker == Asker::Relay { own < self.own } else { self.taken.len() - own < self.most }
-    }
-
-    /// Which place is lost for one more of this asker: of another with more than it will have, or its own.
-    fn gives_way(&self, asker: &Asker) -> Option<(Asker, u64)> {
-        let own = self.share(asker);
-        let others = self
-            .shares
-            .iter()
-            .filter(|(other, _)| *asker != Asker::Relay && ![asker, &Asker::Relay].contains(other));
-        // of equals the one whose place is the oldest
-        let most = others.max_by_key(|(other, share)| (**share, Reverse(self.oldest(other))));
-        let holder = match most {
-            Some((other, share)) if own == 0 || *share > own + 1 => other,
-            _ => asker,
-        };
-        Some((holder.clone(), self.oldest(holder)?))
-    }
-
-    fn oldest(&self, asker: &Asker) -> Option<u64> {
-        let (holder, number) = self.taken.range((asker.clone(), 0)..).next()?.0;
-        (holder == asker).then_some(*number)
-    }
-
-    fn remove(&mut self, place: &(Asker, u64)) -> Option<H> {
-        let holder = self.taken.remove(place)?;
-        if let Some(share) = self.shares.get_mut(&place.0) {
-            *share -= 1;
-            if *share == 0 {
-                self.shares.remove(&place.0);
-            }
-        }
-        Some(holder)
+        self.taken.remove(asker, number)
     }
 }
 
@@ -145,7 +94,7 @@ mod tests {
             for (whose, _, number) in taken {
                 prop_assert!(places.give(&asker(whose), number).is_some());
             }
-            prop_assert!(places.taken.is_empty() && places.shares.is_empty());
+            places.taken.check([]);
         }
     }
 }

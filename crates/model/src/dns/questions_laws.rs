@@ -2,7 +2,9 @@
 
 use super::answers::*;
 use super::asker::Asker;
+use super::questions::{GaveWay, Questions};
 use crate::testing::*;
+use core::cmp::Reverse;
 
 /// A question: whose, and which.
 type Asked = (usize, u32);
@@ -65,7 +67,122 @@ impl Table {
     }
 }
 
+/// Of these owners' places, the oldest first, the one that gives way to one of `asker`.
+fn gives_way(owners: &[usize], asker: usize) -> Option<usize> {
+    let count = |of: usize| owners.iter().filter(|owner| **owner == of).count();
+    let own = count(asker);
+    let is_other = |of: usize| asker != 0 && of != 0 && of != asker;
+    let others = owners.iter().enumerate().filter(|(_, of)| is_other(**of));
+    match others.map(|(nth, of)| (count(*of), Reverse(nth))).max() {
+        Some((most, Reverse(nth))) if own == 0 || most > own + 1 => Some(nth),
+        _ => owners.iter().position(|owner| *owner == asker),
+    }
+}
+
+/// What gave way: of which question, who waited, and whether it goes on.
+type Gone = (u8, Vec<u32>, bool);
+
+fn gone(gave_way: GaveWay<u32, u8>) -> Gone {
+    (gave_way.key[0], gave_way.waiters, gave_way.question.is_none())
+}
+
+/// Questions and waiters in plain lists, the oldest first.
+#[derive(Default)]
+struct Lists {
+    /// Whose, and which.
+    questions: Vec<(usize, u8)>,
+    /// Whose, for which, and its number.
+    waits: Vec<(usize, u8, u32)>,
+}
+
+impl Lists {
+    /// Takes those out that leave.
+    fn leave(&mut self, leaves: impl Fn(&(usize, u8, u32)) -> bool) -> Vec<u32> {
+        let (gone, stay): (Vec<_>, Vec<_>) = self.waits.iter().copied().partition(leaves);
+        self.waits = stay;
+        gone.into_iter().map(|(.., number)| number).collect()
+    }
+
+    fn make_room(&mut self, asker: usize, most: usize) -> Vec<Gone> {
+        let mut all = Vec::new();
+        loop {
+            let owners: Vec<usize> = self.questions.iter().map(|(owner, _)| *owner).collect();
+            let counts = |owner: &&usize| (**owner == 0) == (asker == 0);
+            if owners.iter().filter(counts).count() < most {
+                return all;
+            }
+            let nth = gives_way(&owners, asker).expect("some are taken");
+            let (owner, key) = self.questions[nth];
+            let waiters = self.leave(|wait| (wait.0, wait.1) == (owner, key));
+            let heir = self.waits.iter().find(|wait| wait.1 == key).map(|wait| wait.0);
+            if let Some(heir) = heir {
+                self.questions[nth].0 = heir;
+            } else {
+                self.questions.remove(nth);
+            }
+            all.push((key, waiters, heir.is_some()));
+        }
+    }
+
+    fn make_room_to_wait(&mut self, asker: usize, most: usize) -> Option<Gone> {
+        let waiting: Vec<usize> = self.waits.iter().map(|(of, ..)| *of).collect();
+        if asker == 0 || waiting.iter().filter(|of| **of != 0).count() < most {
+            return None;
+        }
+        let (_, key, number) = self.waits.remove(gives_way(&waiting, asker)?);
+        Some((key, vec![number], true))
+    }
+}
+
 proptest! {
+    #[test]
+    fn orders_say_the_same_as_a_look_at_all_questions(
+        most in 1_usize..6,
+        waiting in 1_usize..12,
+        steps in proptest::collection::vec((0_u8..10, 0_usize..7, 0_u8..12), 1..300),
+    ) {
+        let (mut questions, mut lists) = (Questions::<u32, u8>::new(), Lists::default());
+        for (number, (step, who, key)) in (0_u32..).zip(steps) {
+            let asker = asker(who);
+            let on_way = lists.questions.iter().any(|(_, asked)| *asked == key);
+            prop_assert_eq!(questions.stale_at(&[key]).is_some(), on_way);
+            match step {
+                0 => {
+                    lists.questions.retain(|(_, asked)| *asked != key);
+                    prop_assert_eq!(questions.end(&[key]), lists.leave(|wait| wait.1 == key));
+                }
+                1 => {
+                    let served = questions.on_deadline(at(0), &[key], || Some(()));
+                    let waiters = served.map(|(_, waiters)| waiters).unwrap_or_default();
+                    prop_assert_eq!(waiters, lists.leave(|wait| wait.1 == key));
+                }
+                // an answer is renewed before its end
+                2 => {
+                    if !on_way && questions.has_room(&asker, most) {
+                        prop_assert!(lists.make_room(who, most).is_empty());
+                        questions.begin(&[key], &asker, at(0), key);
+                        lists.questions.push((who, key));
+                    }
+                }
+                _ => {
+                    if !on_way {
+                        let all = questions.make_room(&asker, most).into_iter().map(gone);
+                        prop_assert_eq!(all.collect::<Vec<_>>(), lists.make_room(who, most));
+                        questions.begin(&[key], &asker, at(0), key);
+                        lists.questions.push((who, key));
+                    }
+                    let one = questions.make_room_to_wait(&asker, waiting).map(gone);
+                    prop_assert_eq!(one, lists.make_room_to_wait(who, waiting));
+                    questions.wait(&[key], &asker, at(0), number);
+                    lists.waits.push((who, key, number));
+                }
+            }
+            questions.check();
+            prop_assert_eq!(questions.len(), lists.questions.len());
+            prop_assert_eq!(questions.waiting(), lists.waits.len());
+        }
+    }
+
     #[test]
     fn the_oldest_question_of_whoever_has_the_most_gives_way(
         asking in 1_usize..12,
@@ -180,4 +297,18 @@ fn the_longest_wait_of_who_waits_the_most_gives_way() {
     assert_eq!([ask(5, 4), ask(5, 5), ask(4, 6)], [vec![1], vec![4], vec![2]]);
     // the relay's own connections have a limit of their own
     assert_eq!([ask(0, 7), ask(0, 8)], [vec![], vec![]]);
+}
+
+#[test]
+fn of_those_that_wait_equally_much_the_longest_wait_gives_way() {
+    let mut questions: Questions<u32, ()> = Questions::new();
+    questions.begin(b"a", &asker(3), at(0), ());
+    // the owner's is the longest; 6 has one already, and gives that
+    let waiters = [3, 6, 5, 4, 6, 3].map(|who| {
+        let gone = questions.make_room_to_wait(&asker(who), 3);
+        questions.wait(b"a", &asker(who), at(0), who as u32);
+        gone.map(|gone| gone.waiters)
+    });
+    let gave_way = |who| Some(vec![who]);
+    assert_eq!(waiters, [None, None, None, gave_way(3), gave_way(6), gave_way(5)]);
 }
