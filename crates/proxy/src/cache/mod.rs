@@ -13,6 +13,7 @@ mod directives;
 mod disk;
 mod early;
 mod entry;
+mod freshness;
 mod lost;
 mod reading;
 mod rules;

@@ -2,6 +2,7 @@
 //! repeated fields, normalizes dates and directives, and sets `Age` to the age on arrival (§4.2.3).
 
 use super::directives::directives;
+use super::freshness;
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::{elements, end_to_end, has, values};
 use crate::wire::http::head::{Field, Request, Response};
@@ -10,7 +11,7 @@ use http::header::{
     PRAGMA, VARY,
 };
 use http::{Method, StatusCode, Uri, request, response};
-use http_cache_semantics::{CacheOptions, CachePolicy};
+use http_cache_semantics::CachePolicy;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Larger ages count as this age (RFC 9111 §1.2.2).
@@ -23,14 +24,6 @@ const FOREVER: Duration = Duration::from_secs(1 << 36);
 
 /// Responses that vary by more fields are not kept: each request would be compared by all of them.
 const MOST_VARIED: usize = 32;
-
-/// A shared cache; `immutable` does not override `Expires`.
-const OPTIONS: CacheOptions = CacheOptions {
-    shared: true,
-    cache_heuristic: 0.1,
-    immutable_min_time_to_live: Duration::ZERO,
-    ignore_cargo_cult: false,
-};
 
 /// Why a request is forwarded (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +216,7 @@ pub(super) fn policy(
     }
     let parts = response_parts(response, asked, arrived)?;
     let request = essential(request, &vary);
-    let policy = CachePolicy::new_options(&request, &parts, arrived, OPTIONS);
+    let policy = freshness::policy(&request, &parts, arrived)?;
     // a response that is neither fresh nor can be validated is useless
     let useful = policy.time_to_live(arrived) > Duration::ZERO
         || ["etag", "last-modified"].iter().any(|name| parts.headers.contains_key(*name));
@@ -342,6 +335,22 @@ mod tests {
             ("Cache-Control: max-age=99999999999\r\n", Some(99_999_999_999)),
         ] {
             assert_eq!(fresh_for(head), seconds, "{head}");
+        }
+        // a day at most where the origin has not said for how long
+        let old = "Last-Modified: Sat, 18 May 2030 03:33:20 GMT\r\n";
+        for (said, seconds) in [
+            ("", Some(86_400)),
+            ("Age: 432000\r\n", Some(86_400)),
+            ("Cache-Control: public, max-age\r\n", Some(86_400)),
+            ("Cache-Control: max-age=1000000\r\n", Some(1_000_000)),
+            ("Cache-Control: s-maxage=1000000, max-age=1\r\n", Some(1_000_000)),
+            ("Expires: Sat, 28 May 2033 03:33:20 GMT\r\n", Some(864_000)),
+            ("Cache-Control: no-cache\r\n", Some(0)),
+            ("Pragma: no-cache\r\n", Some(0)),
+            ("Cache-Control: no-store\r\n", None),
+            ("Cache-Control: private\r\n", None),
+        ] {
+            assert_eq!(fresh_for(&format!("{old}{said}")), seconds, "{said}");
         }
     }
 

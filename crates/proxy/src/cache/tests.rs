@@ -52,8 +52,12 @@ fn request(url: &str) -> Request {
 
 /// A response that is fresh for a minute and arrived at a time.
 fn response(url: &str, arrived: SystemTime, body: &[u8]) -> CacheEntry {
-    let head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n\r\n";
-    let response = read_response(head, LIMITS).unwrap().unwrap().0;
+    with_fields("Cache-Control: max-age=60\r\n", url, arrived, body)
+}
+
+fn with_fields(fields: &str, url: &str, arrived: SystemTime, body: &[u8]) -> CacheEntry {
+    let head = format!("HTTP/1.1 200 OK\r\n{fields}ETag: \"a\"\r\n\r\n");
+    let response = read_response(head.as_bytes(), LIMITS).unwrap().unwrap().0;
     let parts = rules::request_parts(url, &request(url)).unwrap();
     let policy = rules::policy(&parts, &response, arrived, arrived).unwrap();
     let body = body.to_vec().into();
@@ -120,6 +124,29 @@ async fn a_response_is_validated_after_the_clock_was_set_back() {
         let asked: Vec<_> = visit.conditions().iter().map(|field| &field.value[..]).collect();
         assert_eq!(asked, [b"\"a\""]);
     }
+}
+
+#[tokio::test]
+async fn a_guess_of_freshness_ends_after_a_day_also_on_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = with_disk(folder.path(), PLENTY, PLENTY).await;
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3_600));
+    let arrivals = [("http://a/1", now - 20 * hour), ("http://a/2", now - 25 * hour)];
+    for (url, arrived) in arrivals {
+        let changed = httpdate::fmt_http_date(arrived - 3 * YEAR);
+        let fields = format!("Last-Modified: {changed}\r\n");
+        cache.put_on_disk(url, with_fields(&fields, url, arrived, b"body")).await;
+    }
+    cache.close().await;
+    drop(cache);
+    let cache = with_disk(folder.path(), PLENTY, PLENTY).await;
+    let [recent, older] = arrivals.map(|(url, _)| url);
+    let budget = budget(PLENTY);
+    let CacheLookup::Hit(hit) = cache.look(recent, &budget).await else { panic!("no hit") };
+    // the limit is not sent
+    assert!(hit.stored.field("cache-control").is_none());
+    assert_eq!(forwarded(&cache.look(older, &budget).await), Some(ForwardReason::Stale));
+    cache.close().await;
 }
 
 #[tokio::test]
