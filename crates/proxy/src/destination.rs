@@ -121,7 +121,7 @@ impl Destination {
         matches!(&self.host, Host::Name(name) if name == "ekiden.invalid" || name.ends_with(".ekiden.invalid"))
     }
 
-    /// Reads `host:port`; the port is optional when there is a default.
+    /// Reads `host:port`; where there is a default, the port may be missing or empty (RFC 3986 §3.2.3).
     pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, BadDestination> {
         if text.contains('@') {
             return Err(BadDestination::Credentials);
@@ -131,8 +131,12 @@ impl Destination {
             _ => None,
         };
         let (host, port) = match split {
-            Some(at) => (&text[..at], parse_port(&text[at + 1..])?),
-            None => (text, default_port.ok_or(BadDestination::BadPort)?),
+            Some(at) => (&text[..at], &text[at + 1..]),
+            None => (text, ""),
+        };
+        let port = match port {
+            "" => default_port.ok_or(BadDestination::BadPort)?,
+            port => parse_port(port)?,
         };
         if host.is_empty() {
             return Err(BadDestination::NoHost);
@@ -178,6 +182,8 @@ mod tests {
             ("my_service:8080", "my_service:8080"),
             ("example.org", "example.org:80"),
             ("[::1]", "[::1]:80"),
+            ("example.org:", "example.org:80"),
+            ("[::1]:", "[::1]:80"),
         ] {
             let read = Destination::parse(text, Some(80)).map(|d| d.to_string());
             assert_eq!(read, Ok(printed.to_owned()), "{text}");
@@ -190,11 +196,12 @@ mod tests {
         for (text, why) in [
             ("", NoHost),
             (":80", NoHost),
+            (":", NoHost),
             ("example.org:0", BadPort),
             ("example.org:65536", BadPort),
             ("example.org:+80", BadPort),
-            ("example.org:", BadPort),
             ("example.org:80:80", BadName),
+            ("example.org::", BadName),
             ("2130706433:80", OddAddress),
             ("0x7f.1:80", OddAddress),
             ("0x7f000001:80", OddAddress),
@@ -202,6 +209,7 @@ mod tests {
             ("127.1:80", OddAddress),
             ("1.2.3.4.5:80", OddAddress),
             ("::1:80", BadBrackets),
+            ("::1:", BadBrackets),
             ("[::1:80", BadBrackets),
             ("[::1%eth0]:80", BadBrackets),
             ("[127.0.0.1]:80", BadBrackets),
@@ -211,6 +219,9 @@ mod tests {
             ("bücher.example:80", BadName),
         ] {
             assert_eq!(Destination::parse(text, Some(80)), Err(why), "{text}");
+        }
+        for text in ["example.org", "example.org:", "[::1]:"] {
+            assert_eq!(Destination::parse(text, None), Err(BadPort), "{text}");
         }
     }
 

@@ -143,6 +143,7 @@ mod tests {
                 "[2001:db8::1]:80 [2001:db8::1] /",
             ),
             ("GET http://example.org/", "Host: other:81\r\n", "example.org:80 example.org /"),
+            ("GET http://example.org:/", "Host: example.org:\r\n", "example.org:80 example.org /"),
             ("CONNECT example.org:443", "Host: example.org:443\r\n", "tunnel example.org:443"),
             ("CONNECT example.org:443", "Host: example.org\r\n", "tunnel example.org:443"),
         ] {
@@ -165,6 +166,7 @@ mod tests {
             ("GET http:///", "Host: a\r\n", "host is missing"),
             ("GET http://a/#f", "Host: a\r\n", "fragment"),
             ("CONNECT a", "Host: a\r\n", "port"),
+            ("CONNECT a:", "Host: a:\r\n", "port"),
             ("CONNECT a:443", "Host: b:443\r\n", "differ"),
             ("CONNECT http://a/", "Host: a\r\n", ""),
             ("GET http://0x7f.1/", "Host: 0x7f.1\r\n", "looks like an address"),
