@@ -1,5 +1,5 @@
 //! A hundred streams of one HTTP/2 connection within TLS beside each other.
-use crate::common::wire::{Origin, Relay};
+use crate::common::wire::{Origin, PATIENCE, Relay, field, ok};
 use crate::tls::{Shown, asked, http2_with};
 use ekiden_model::units::{Bytes, Span};
 use ekiden_testkit::wait_for;
@@ -184,6 +184,47 @@ async fn an_answer_before_the_end_of_an_upload_arrives() {
     assert_eq!(response.status(), 413);
     let body = response.body_mut().data().await.unwrap().unwrap();
     assert_eq!(body, "big");
+    driving.abort();
+    tokio::task::block_in_place(|| drop(relay));
+}
+
+/// The next interim answer.
+async fn interim(response: &mut h2::client::ResponseFuture) -> http::Response<()> {
+    let next = std::future::poll_fn(|cx| response.poll_informational(cx));
+    tokio::time::timeout(PATIENCE, next).await.unwrap().unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn interim_answers_are_passed_on_by_http_2() {
+    const HINTS: usize = 300;
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let (mut client, driving) = http2_with(&shown, &relay, &h2::client::Builder::new()).await;
+    let mut request = asked("POST", format!("http://{}/", origin.name));
+    request.headers_mut().insert("expect", "100-continue".parse().unwrap());
+    request.headers_mut().insert("content-length", 4_u32.into());
+    let (mut response, mut up) = client.send_request(request, false).unwrap();
+    let mut server = tokio::task::block_in_place(|| {
+        let mut server = origin.accept();
+        assert_eq!(field(&server.head(), "expect"), Some("100-continue"));
+        server.send("HTTP/1.1 100 Continue\r\n\r\n");
+        server
+    });
+    assert_eq!(interim(&mut response).await.status(), 100);
+    up.send_data("body".into(), true).unwrap();
+    tokio::task::block_in_place(|| {
+        assert_eq!(server.exactly(4), b"body");
+        let hint = |nth: usize| format!("HTTP/1.1 103 Early Hints\r\nLink: </{nth}>\r\n\r\n");
+        server.send((0..HINTS).map(hint).collect::<String>() + &ok("done"));
+    });
+    for nth in 0..HINTS {
+        let hint = interim(&mut response).await;
+        assert_eq!(hint.status(), 103);
+        assert_eq!(hint.headers()["link"], format!("</{nth}>"));
+    }
+    let mut response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.body_mut().data().await.unwrap().unwrap(), "done");
     driving.abort();
     tokio::task::block_in_place(|| drop(relay));
 }

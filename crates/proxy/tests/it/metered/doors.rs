@@ -392,7 +392,8 @@ fn expected(
                 let (least, most) = more(wire - body + text, heads);
                 (least.saturating_sub(field as u64 + COMMON), most)
             };
-            let field = [exchange.request.field, exchange.answer.field];
+            let interim: usize = exchange.interim.iter().sum();
+            let field = [exchange.request.field, exchange.answer.field + interim];
             [
                 of(wire.0, moved.sent, field[0], moved.taken, 1),
                 of(wire.1, moved.received, field[1], moved.answered, heads),

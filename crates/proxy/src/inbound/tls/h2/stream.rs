@@ -1,5 +1,7 @@
 //! A stream of HTTP/2: its head and body to a session of HTTP/1.1, and the answer back.
 
+mod interim;
+
 use super::slow::{STALLED, SlowStream};
 use super::unsent::{LEAST, Room, Unsent};
 use super::{Common, WINDOW};
@@ -55,7 +57,7 @@ pub(super) struct H2Stream {
     /// What counts for a frame, and whose turn it is to have it.
     frame: Arc<HeldMemory>,
     turn: Arc<Semaphore>,
-    /// Whose turn it is to wait for the client with less than [`LEAST`].
+    /// Whose turn it is to wait for the client with less than [`LEAST`], or with an interim response.
     little: Arc<Semaphore>,
     number: u32,
     all: Arc<Common>,
@@ -307,7 +309,9 @@ impl H2Stream {
                         101 if self.tunnel == Tunnel::Capsules => {
                             return Ok(Response { status: 200, ..response });
                         }
-                        // interim responses end at this hop
+                        _ if response.is_interim() && self.tunnel == Tunnel::None => {
+                            self.pass_on(&response, respond, counted).await?;
+                        }
                         _ => {}
                     }
                 }
