@@ -12,10 +12,11 @@ use ekiden_model::alerts::{Alerts, Config, Firing, Notice, Outbox, OutboxConfig,
 use ekiden_model::units::{Span, Time};
 use ekiden_proxy::observe::status::AlertReceiverStatus;
 use ekiden_proxy::{AlertReport, CertificateFiles, Handle, StandingAlert};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 
 /// Between two looks, or less where an alert comes sooner.
 const LOOK: Span = Span::from_secs(5);
@@ -25,6 +26,9 @@ const SOONEST: Span = Span::from_millis(250);
 const SHARED: Span = Span::from_secs(30);
 /// A certificate in files is looked at so often.
 const CERTIFICATE: Span = Span::from_secs(60);
+
+/// What became of a delivery.
+type Sent = Result<String, String>;
 
 /// Somebody who is told, and what waits for them.
 #[derive(Debug)]
@@ -45,8 +49,9 @@ pub(crate) struct Watch {
     alerts: Alerts<AlertKind>,
     told: Vec<Told>,
     numbers: u64,
-    /// Deliveries: whose, and what became of it.
-    sending: JoinSet<(u64, Result<String, String>)>,
+    /// Deliveries, and the number of each one's receiver.
+    sending: JoinSet<Sent>,
+    numbers_of: HashMap<Id, u64>,
     /// The certificate in files that ends soon, and when that was looked at.
     ending: (Time, Option<(String, String)>),
     /// What is used of shared quotas, when that was asked, and whom.
@@ -81,6 +86,7 @@ impl Watch {
             told: Vec::new(),
             numbers: 0,
             sending: JoinSet::new(),
+            numbers_of: HashMap::new(),
             ending: (Time::ZERO, None),
             shared: (Time::ZERO, Vec::new()),
             ask_shared,
@@ -111,12 +117,7 @@ impl Watch {
             let wait = deadline.unwrap_or(next_look).since(clock::now());
             tokio::select! {
                 () = tokio::time::sleep(Duration::from(wait)) => {}
-                Some(sent) = self.sending.join_next() => {
-                    // a delivery does not panic and is not aborted
-                    if let Ok((number, sent)) = sent {
-                        self.on_sent(number, sent);
-                    }
-                }
+                Some(ended) = self.sending.join_next_with_id() => self.on_ended(ended),
                 Some(ask) = asked.recv() => match ask {
                     Ask::Follow(settings) => {
                         self.follow(*settings);
@@ -196,14 +197,19 @@ impl Watch {
             }
             let message = AlertMessage::of(&self.settings.relay, &notices);
             let (receiver, handle) = (told.receiver.clone(), self.handle.clone());
-            let number = told.number;
-            self.sending.spawn(async move { (number, receiver.deliver(&handle, &message).await) });
+            let task = self.sending.spawn(async move { receiver.deliver(&handle, &message).await });
+            self.numbers_of.insert(task.id(), told.number);
         }
     }
 
-    fn on_sent(&mut self, number: u64, sent: Result<String, String>) {
+    fn on_ended(&mut self, ended: Result<(Id, Sent), JoinError>) {
+        // the outbox waits for each, also for one that panicked; none is aborted
+        let panicked = || Err("the delivery ended with a panic".to_owned());
+        let (id, sent) = ended.unwrap_or_else(|error| (error.id(), panicked()));
+        let number = self.numbers_of.remove(&id);
         // of a receiver that the settings name no more, nobody wants to know
-        let Some(told) = self.told.iter_mut().find(|told| told.number == number) else { return };
+        let told = self.told.iter_mut().find(|told| Some(told.number) == number);
+        let Some(told) = told else { return };
         let (now, to) = (clock::now(), told.receiver.word());
         match sent {
             Ok(answer) => {
@@ -333,14 +339,64 @@ fn log(notice: &Notice<AlertKind>) {
 mod tests {
     use super::*;
     use ekiden_config::{AlertSecrets, Alerts};
+    use ekiden_model::alerts::Key;
     use ekiden_proxy::Server;
     use ekiden_proxy::settings::{Settings, Tls};
     use rustix::fs::{CWD, Mode, mkfifoat};
     use std::fs::{self, File};
-    use std::net::Ipv4Addr;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
     use std::sync::{Arc, mpsc};
     use std::thread;
+    use tokio::runtime::{Builder, Runtime};
     use tokio::sync::oneshot;
+
+    #[test]
+    fn a_delivery_that_panics_arrives_at_the_second_try() {
+        let receiver = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let webhook = format!("http://{}/", receiver.local_addr().unwrap());
+        let receiving = thread::spawn(move || {
+            let (mut stream, _) = receiver.accept().unwrap();
+            let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
+            while !text.ends_with(b"]}") {
+                let n = stream.read(&mut bytes).unwrap();
+                assert!(n > 0, "it ends early");
+                text.extend(&bytes[..n]);
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+            String::from_utf8(text).unwrap()
+        });
+        let working = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        // the time limit of a delivery panics here
+        let without_timers = Builder::new_current_thread().build().unwrap();
+        let settings =
+            Settings { listen: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..Settings::default() };
+        let server = working.block_on(async { Server::start(Arc::new(settings)) }).unwrap();
+        let alerts = Alerts { webhook: Some(webhook), ..Alerts::default() };
+        let secrets = AlertSecrets::default();
+        let settings = AlertSettings { alerts, secrets, relay: "h".to_owned() };
+        let mut watch = Watch::new(settings, (server.handle(), None), None);
+        let at_once =
+            OutboxConfig { gap: Span::ZERO, first_wait: Span::ZERO, ..Default::default() };
+        watch.told[0].outbox = Outbox::new(at_once);
+        let key = Key { subject: "ship".to_owned(), alert: AlertKind::LineDown };
+        let (state, text) = (State::Firing, "no tunnel".to_owned());
+        let notice = Notice { key, state, since: 0, until: None, text };
+        watch.told[0].outbox.on_notice(clock::now(), notice);
+        let mut deliver = |runtime: &Runtime| {
+            runtime.block_on(async {
+                watch.send();
+                let ended = watch.sending.join_next_with_id().await.unwrap();
+                watch.on_ended(ended);
+            });
+            watch.told[0].outbox.snapshot()
+        };
+        let first = deliver(&without_timers);
+        assert_eq!((first.failed, first.waiting), (1, 1));
+        let second = deliver(&working);
+        assert_eq!((second.delivered, second.waiting), (1, 0));
+        assert!(receiving.join().unwrap().contains("no tunnel"));
+    }
 
     #[tokio::test]
     async fn a_disk_that_hangs_holds_up_no_thread_that_relays() {
