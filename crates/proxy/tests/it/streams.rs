@@ -1,6 +1,7 @@
-//! A hundred streams of one HTTP/2 connection within TLS beside each other.
+//! A hundred streams of one HTTP/2 connection within TLS beside each other, and what ends the connection.
 use crate::common::wire::{Origin, PATIENCE, Relay, field, ok};
-use crate::tls::{Shown, asked, http2_with};
+use crate::shares::preface;
+use crate::tls::{Client, Shown, asked, http2, http2_with};
 use ekiden_model::units::{Bytes, Span};
 use ekiden_testkit::wait_for;
 use std::io::{Read as _, Write as _};
@@ -324,4 +325,116 @@ async fn answers_need_no_more_memory_while_half_of_it_is_used() {
     drop((tunnels, client));
     tokio::task::block_in_place(|| wait_for("it is given back", || sessions().0 == 0));
     tokio::task::block_in_place(|| drop(relay));
+}
+
+/// The relay's own page.
+fn own() -> http::Request<()> {
+    asked("GET", "https://localhost/".to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn pages_of_the_relay_itself_end_a_connection_and_no_tunnel_in_it() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let (mut client, driving) = http2(&shown, &relay).await;
+    let (mut opened, mut up, mut server) = tunnel(&mut client, &origin).await;
+    // requests that are forwarded meanwhile let it go on
+    for _ in 0..3 {
+        for _ in 0..20 {
+            let (page, _) = client.send_request(own(), true).unwrap();
+            assert_eq!(page.await.unwrap().status(), 200);
+        }
+        let request = asked("GET", format!("http://{}/", origin.name));
+        let (response, _) = client.send_request(request, true).unwrap();
+        tokio::task::block_in_place(|| {
+            let mut server = origin.accept();
+            server.head();
+            server.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1");
+        });
+        assert_eq!(response.await.unwrap().status(), 200);
+    }
+    let mut pages = 0;
+    while std::future::poll_fn(|cx| client.poll_ready(cx)).await.is_ok() {
+        let Ok((page, _)) = client.send_request(own(), true) else { break };
+        let Ok(page) = page.await else { break };
+        assert_eq!(page.status(), 200);
+        pages += 1;
+        assert!(pages < 64, "the connection goes on");
+    }
+    assert!(pages >= 32, "{pages}");
+    // what was under way ends as it would
+    up.send_data("up".into(), true).unwrap();
+    tokio::task::block_in_place(|| {
+        let mut sent = Vec::new();
+        server.read_to_end(&mut sent).unwrap();
+        assert_eq!(sent, b"up");
+        server.write_all(&(0..EACH).map(byte).collect::<Vec<u8>>()).unwrap();
+        drop(server);
+    });
+    read(opened.body_mut(), EACH).await;
+    driving.await.unwrap();
+    tokio::task::block_in_place(|| {
+        relay.settles();
+        drop(relay);
+    });
+}
+
+const HEADERS: u8 = 1;
+const GOAWAY: u8 = 7;
+/// HEADERS that are all of a request.
+const WHOLE: u8 = 5;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// A frame (RFC 9113 §4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Sends these frames, and reads until the relay ends the connection: by which error.
+fn ends(client: &mut Client, frames: &[u8]) -> u32 {
+    client.send([&preface()[..], frames].concat());
+    loop {
+        let mut head = [0; 9];
+        client.0.read_exact(&mut head).unwrap();
+        let [a, b, c, kind, ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        client.0.read_exact(&mut payload).unwrap();
+        if kind == GOAWAY {
+            let code = u32::from_be_bytes(payload[4..8].try_into().unwrap());
+            if code != 0 {
+                return code;
+            }
+        }
+    }
+}
+
+fn raw(shown: &Shown, relay: &Relay) -> Client {
+    shown.within(std::net::TcpStream::connect(relay.address).unwrap(), b"h2")
+}
+
+/// A client that does not care for GOAWAY.
+#[test]
+fn requests_for_the_relay_itself_without_end_are_cut() {
+    let shown = Shown::new();
+    let relay = shown.relay();
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let fields =
+        [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")];
+    let head = |method: &str| {
+        let field = |(name, value): (&str, &str)| {
+            let value = if name == ":method" { method } else { value };
+            // no table keeps it (RFC 7541 §6.2.2)
+            [vec![0], text(name), text(value)].concat()
+        };
+        fields.into_iter().flat_map(field).collect::<Vec<u8>>()
+    };
+    // a page, and what no session reads
+    for method in ["GET", &"M".repeat(65)] {
+        let one = |nth| frame(HEADERS, WHOLE, 1 + 2 * nth, &head(method));
+        let requests: Vec<u8> = (0..100).flat_map(one).collect();
+        let code = ends(&mut raw(&shown, &relay), &requests);
+        assert_eq!(code, ENHANCE_YOUR_CALM, "{method}");
+    }
+    relay.settles();
 }

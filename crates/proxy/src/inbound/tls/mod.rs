@@ -10,7 +10,7 @@ pub(crate) use handshake::handshakes_waiting;
 use crate::inbound::detect;
 use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::LogThrottle;
-use crate::observe::registry::{ConnectionState, Protocol};
+use crate::observe::registry::{ConnectionEntry, ConnectionState, Protocol};
 use crate::policy::quota::Framing;
 use crate::runtime::certificate::HTTP_2;
 use crate::session::Session;
@@ -61,7 +61,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
         return;
     }
     let mut task = match begin(session, name, &framing, End::Tls(Arc::clone(&client))) {
-        Ok(begun) => EndedWithOuter(begun),
+        Ok((begun, _)) => EndedWithOuter(begun),
         Err(why) => return broke(session, &why),
     };
     session.registration.set_state(ConnectionState::Relaying);
@@ -102,25 +102,25 @@ fn begin(
     name: Option<Arc<str>>,
     framing: &Arc<Framing>,
     client: End,
-) -> Result<JoinHandle<()>, String> {
+) -> Result<(JoinHandle<()>, Arc<ConnectionEntry>), String> {
     let permit = session.permit.inner().ok_or("all connections are in use")?;
     let inner = session.inner(client, name, framing, permit);
     let entry = Arc::clone(&inner.registration.entry);
     let task = tokio::spawn(serve_boxed(inner));
     entry.set_task(task.abort_handle());
-    Ok(task)
+    Ok((task, entry))
 }
 
-/// The same for an HTTP/2 stream; returns the other end of its pipe.
+/// The same for an HTTP/2 stream; returns the other end of its pipe, and its entry.
 fn begin_stream(
     session: &Session,
     name: Option<Arc<str>>,
     framing: &Arc<Framing>,
-) -> Result<Pipe, String> {
+) -> Result<(Pipe, Arc<ConnectionEntry>), String> {
     let (outside, inside) = Pipe::pair();
     let outside = outside.counting(framing);
-    begin(session, name, framing, End::Pipe(Arc::new(outside)))?;
-    Ok(inside)
+    let (_, entry) = begin(session, name, framing, End::Pipe(Arc::new(outside)))?;
+    Ok((inside, entry))
 }
 
 /// Says why clients get no TLS, as often as is useful; the handshake goes on to its alert.

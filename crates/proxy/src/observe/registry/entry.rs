@@ -243,6 +243,12 @@ impl ConnectionEntry {
         });
     }
 
+    /// Whether a request or a tunnel to a destination began on it. One that asks the relay itself, or lacks a log-in, does
+    /// not.
+    pub(crate) fn was_served(&self) -> bool {
+        self.requests.load(Relaxed) > 0
+    }
+
     /// How often bytes were moved.
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Relaxed)

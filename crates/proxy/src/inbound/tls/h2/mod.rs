@@ -48,8 +48,9 @@ const READ_AT_ONCE: usize = 16 * 1024;
 /// The same while memory is short, or no body was asked for. A byte may stand for a field (RFC 7541 §6.1) of some 80 bytes
 /// in memory.
 const READ_LITTLE: usize = 1024;
-/// Requests in a row without a log-in. HTTP/1.1 closes after each.
-const REFUSED: u32 = 32;
+/// Requests in a row that were not served: without a log-in, malformed, or for the relay itself. HTTP/1.1 closes after
+/// each.
+const UNSERVED: u32 = 32;
 /// Streams that a client reset before their answer, beyond those that were answered. Browsers leave pages with some tens.
 const GIVEN_UP: u32 = 100;
 
@@ -69,26 +70,33 @@ struct Common {
     slow: Arc<SlowStreams>,
     untaken: Arc<Untaken>,
     kept: Arc<Kept>,
-    /// Requests in a row that were answered by 407.
-    refused: AtomicU32,
+    /// Requests in a row that were answered and not served.
+    unserved: AtomicU32,
     /// Streams that were reset before their answer, less those that were answered.
     given_up: AtomicU32,
 }
 
 impl Common {
-    /// Whether the connection ends: refusals or resets have reached so many times their limit.
+    /// Whether the connection ends: unserved requests or resets have reached so many times their limit.
     fn is_over(&self, times: u32) -> bool {
-        self.refused.load(Relaxed) >= times * REFUSED
+        self.unserved.load(Relaxed) >= times * UNSERVED
             || self.given_up.load(Relaxed) >= times * GIVEN_UP
     }
 
-    fn on_answer(&self, status: u16) {
+    /// A request has its answer. `served`: it was for a destination, whether that was reached or not.
+    fn on_answer(&self, status: u16, served: bool) {
         match status {
-            407 => self.refused.fetch_add(1, Relaxed),
-            _ => self.refused.swap(0, Relaxed),
-        };
+            _ if served => self.unserved.store(0, Relaxed),
+            // no room now, while tunnels beside it may run; a stranger is told so after a second
+            429 | 503 => {}
+            _ => self.on_unserved(),
+        }
         let one_less = |count: u32| count.checked_sub(1);
         let _ = self.given_up.fetch_update(Relaxed, Relaxed, one_less);
+    }
+
+    fn on_unserved(&self) {
+        self.unserved.fetch_add(1, Relaxed);
     }
 
     fn on_given_up(&self) {
@@ -136,8 +144,8 @@ where
     let mut connection = connection?;
     let mut streams = JoinSet::new();
     let slow = Arc::new(SlowStreams::default());
-    let (refused, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
-    let all = Arc::new(Common { slow, untaken, kept, refused, given_up });
+    let (unserved, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
+    let all = Arc::new(Common { slow, untaken, kept, unserved, given_up });
     let mut stopping = session.stopping.clone();
     let (mut asked_to_end, mut cut, mut wide) = (false, false, false);
     // the connection's window, what counts, and the head that goes on with the end of its time
@@ -191,7 +199,10 @@ where
                     all.on_given_up();
                     continue;
                 }
-                let Some(asked) = Asked::read(request, &mut respond) else { continue };
+                let Some(asked) = Asked::read(request, &mut respond) else {
+                    all.on_unserved();
+                    continue;
+                };
                 // from the first stream on, as much as the window may arrive unread
                 if window == 0 {
                     window = FIRST_WINDOW;
@@ -316,7 +327,7 @@ async fn begin(
     let Some(held) = session.permit.hold(STREAM + head.capacity()).await else {
         return answer(&mut respond, 503);
     };
-    let Ok(inside) = super::begin_stream(session, name.clone(), framing) else {
+    let Ok((inside, entry)) = super::begin_stream(session, name.clone(), framing) else {
         return answer(&mut respond, 503);
     };
     let number = respond.stream_id().as_u32();
@@ -325,7 +336,7 @@ async fn begin(
     let patience = [leg.half_closed_timeout, leg.idle_timeout];
     let inside = End::Pipe(Arc::new(inside));
     let limits = head_limits(session);
-    let of = (number, Arc::clone(all));
+    let of = (number, Arc::clone(all), entry);
     let mut stream = H2Stream::new(inside, (method, tunnel), limits, patience, held, of);
     streams.spawn(async move {
         match stream.carry(head, chunks, body, &mut respond).await {
@@ -347,4 +358,32 @@ fn answer(respond: &mut SendResponse<Bytes>, status: u16) {
     }
     // fails where the client is gone
     let _ = respond.send_response(response, true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unserved_requests_count_until_one_is_served() {
+        let all = Common {
+            slow: Arc::default(),
+            untaken: Arc::new(Untaken::new(Arc::default(), FIRST_WINDOW)),
+            kept: Arc::default(),
+            unserved: AtomicU32::new(0),
+            given_up: AtomicU32::new(0),
+        };
+        let answers =
+            |count: u32, status, served| (0..count).for_each(|_| all.on_answer(status, served));
+        answers(UNSERVED - 1, 200, false);
+        answers(1, 502, true);
+        answers(UNSERVED - 1, 407, false);
+        answers(100, 429, false);
+        answers(100, 503, false);
+        assert!(!all.is_over(1));
+        all.on_unserved();
+        assert!(all.is_over(1) && !all.is_over(2));
+        answers(UNSERVED, 400, false);
+        assert!(all.is_over(2));
+    }
 }

@@ -5,6 +5,7 @@ mod interim;
 use super::slow::{STALLED, SlowStream};
 use super::unsent::{LEAST, Room, Unsent};
 use super::{Common, WINDOW};
+use crate::observe::registry::ConnectionEntry;
 use crate::resources::HeldMemory;
 use crate::transfer::buffered::{BufferedStream, write_all, write_and_tell};
 use crate::transfer::end::End;
@@ -61,6 +62,8 @@ pub(super) struct H2Stream {
     little: Arc<Semaphore>,
     number: u32,
     all: Arc<Common>,
+    /// The session's.
+    entry: Arc<ConnectionEntry>,
     /// Data frames from the client so far.
     sent: AtomicU64,
     answered: AtomicBool,
@@ -108,7 +111,7 @@ impl H2Stream {
         limits: Limits,
         patience: [Span; 2],
         mut held: HeldMemory,
-        (number, all): (u32, Arc<Common>),
+        (number, all, entry): (u32, Arc<Common>, Arc<ConnectionEntry>),
     ) -> Self {
         all.kept.open(number);
         let [silence, patience] = patience;
@@ -127,6 +130,7 @@ impl H2Stream {
             little: Arc::new(Semaphore::new(1)),
             number,
             all,
+            entry,
             sent: AtomicU64::new(0),
             answered,
             whole,
@@ -259,7 +263,7 @@ impl H2Stream {
         let mut counted = self.held.beside();
         let response = self.head(&mut incoming, respond, &mut counted).await?;
         self.answered.store(true, Relaxed);
-        self.all.on_answer(response.status);
+        self.all.on_answer(response.status, self.entry.was_served());
         let tunnel = self.tunnel != Tunnel::None;
         let body = match tunnel && (200..300).contains(&response.status) {
             true => Body::UntilClose,
