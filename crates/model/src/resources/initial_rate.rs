@@ -80,11 +80,20 @@ pub struct InitialRate {
     addresses: BTreeMap<Source, [Bucket; 4]>,
 }
 
-/// When the bucket is full again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bucket(Time);
+/// What is left of an [`Allowance`], all of it at first: when the bucket is full again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bucket(Time);
 
 impl Bucket {
+    /// Another comes: whether it may. One that may not takes nothing.
+    pub fn takes(&mut self, now: Time, allowance: &Allowance) -> bool {
+        let allows = self.allows(now, allowance);
+        if allows {
+            self.take(now, allowance);
+        }
+        allows
+    }
+
     fn allows(self, now: Time, allowance: &Allowance) -> bool {
         let ahead = allowance.interval.saturating_mul(u64::from(allowance.burst - 1));
         self.0.since(now) <= ahead

@@ -1,5 +1,6 @@
 //! A connection whose frames are counted, and read no faster than the account of its requests pays for them.
 
+use super::control::ControlFrames;
 use super::frames::{Event, Frames, Kind};
 use super::kept::Kept;
 use super::untaken::{Content, Untaken};
@@ -23,6 +24,7 @@ pub(super) struct Counted<S> {
     framing: Arc<Framing>,
     untaken: Arc<Untaken>,
     kept: Arc<Kept>,
+    control: Arc<ControlFrames>,
     up: Frames,
     down: Frames,
 }
@@ -39,21 +41,27 @@ impl<S> Counted<S> {
         framing: Arc<Framing>,
         untaken: Arc<Untaken>,
         kept: Arc<Kept>,
+        control: Arc<ControlFrames>,
     ) -> Self {
         let (up, down) = (Frames::of_client(), Frames::of_server());
-        Self { stream, framing, untaken, kept, up, down }
+        Self { stream, framing, untaken, kept, control, up, down }
     }
 
     fn on_moved(&mut self, direction: Direction, bytes: &[u8]) {
         let framing = match direction {
             Direction::Up => {
                 let (untaken, mut kept) = (&self.untaken, self.kept.on_came(bytes.len()));
+                let control = &self.control;
                 self.up.read(bytes, |event| {
                     kept.on_event(&event);
-                    if let Event::Came(kind, bytes) = event
-                        && let Some(content) = content(kind)
-                    {
-                        untaken.on_came(content, bytes.len());
+                    match event {
+                        Event::Began(kind) => control.on_began(kind, clock::now),
+                        Event::Came(kind, bytes) => {
+                            if let Some(content) = content(kind) {
+                                untaken.on_came(content, bytes.len());
+                            }
+                        }
+                        Event::Ended(_) => {}
                     }
                 })
             }

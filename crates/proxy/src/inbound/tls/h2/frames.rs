@@ -7,12 +7,16 @@ const PREFACE: usize = 24;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 
-/// What a frame is, as far as others ask (RFC 9113 §6.1, 6.2, 6.10).
+/// What a frame is, as far as others ask (RFC 9113 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A part of a body, of this stream.
@@ -30,6 +34,10 @@ pub(super) enum Kind {
         trailer: bool,
         whole: bool,
     },
+    /// What concerns all streams: SETTINGS, but no acknowledgement, and GOAWAY.
+    Settings,
+    /// A PING that asks for an answer.
+    Ping,
     Other,
 }
 
@@ -125,7 +133,7 @@ impl Frames {
         match self.kind {
             Kind::Body(_) => true,
             Kind::Fields { trailer, .. } | Kind::Continued { trailer, .. } => !trailer,
-            Kind::Other => false,
+            Kind::Settings | Kind::Ping | Kind::Other => false,
         }
     }
 
@@ -144,11 +152,14 @@ impl Frames {
             DATA => Kind::Body(stream),
             HEADERS => Kind::Fields { stream, trailer, priority: flags & PRIORITY != 0, whole },
             CONTINUATION => Kind::Continued { stream, trailer, whole },
+            SETTINGS if flags & ACK == 0 => Kind::Settings,
+            GOAWAY => Kind::Settings,
+            PING if flags & ACK == 0 => Kind::Ping,
             _ => Kind::Other,
         };
-        let is_other = self.kind == Kind::Other;
-        self.padded = !is_other && kind != CONTINUATION && flags & PADDED != 0;
-        (self.content, self.others) = if is_other { (0, length) } else { (length, 0) };
+        let has_content = matches!(kind, DATA | HEADERS | CONTINUATION);
+        self.padded = has_content && kind != CONTINUATION && flags & PADDED != 0;
+        (self.content, self.others) = if has_content { (length, 0) } else { (0, length) };
     }
 }
 
@@ -203,6 +214,23 @@ mod tests {
             assert_eq!((trailer, ended.len()), (30, 11), "in parts of {part}");
             assert_eq!(ended[3], Kind::Continued { stream: 1, trailer: false, whole: true });
         }
+    }
+
+    #[test]
+    fn settings_and_pings_are_told_from_their_acknowledgements() {
+        let began = |kind, flags| {
+            let mut began = None;
+            let told = |event: Event<'_>| {
+                if let Event::Began(kind) = event {
+                    began = Some(kind);
+                }
+            };
+            Frames::of_server().read(&frame(kind, flags, 0, &[0; 8]), told);
+            began
+        };
+        assert_eq!([began(SETTINGS, 0), began(GOAWAY, 0)], [Some(Kind::Settings); 2]);
+        assert_eq!(began(PING, 0), Some(Kind::Ping));
+        assert_eq!([began(SETTINGS, ACK), began(PING, ACK)], [Some(Kind::Other); 2]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! HTTP/2 within TLS, as browsers use it with an HTTPS proxy (RFC 9113). Each stream is one request
 //! or CONNECT, translated to HTTP/1.1 for a session of its own.
 
+mod control;
 mod counted;
 mod frames;
 mod kept;
@@ -17,6 +18,7 @@ use crate::transfer::end::End;
 use crate::wire::http::h2::{CONNECT_UDP, protocol, request_head};
 use crate::wire::http::head::LONGEST_METHOD;
 use bytes::Bytes;
+use control::ControlFrames;
 use counted::{Counted, Paid};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
@@ -70,6 +72,7 @@ struct Common {
     slow: Arc<SlowStreams>,
     untaken: Arc<Untaken>,
     kept: Arc<Kept>,
+    control: Arc<ControlFrames>,
     /// Requests in a row that were answered and not served.
     unserved: AtomicU32,
     /// Streams that were reset before their answer, less those that were answered.
@@ -77,9 +80,11 @@ struct Common {
 }
 
 impl Common {
-    /// Whether the connection ends: unserved requests or resets have reached so many times their limit.
+    /// Whether the connection ends: control frames are too many, or unserved requests or resets have reached so many times
+    /// their limit.
     fn is_over(&self, times: u32) -> bool {
-        self.unserved.load(Relaxed) >= times * UNSERVED
+        self.control.are_too_many()
+            || self.unserved.load(Relaxed) >= times * UNSERVED
             || self.given_up.load(Relaxed) >= times * GIVEN_UP
     }
 
@@ -120,8 +125,14 @@ where
     let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
     let (untaken, kept) = (Untaken::new(Arc::clone(&framing), FIRST_WINDOW), Kept::default());
     let (untaken, kept) = (Arc::new(untaken), Arc::new(kept));
-    let client =
-        Counted::new(client, Arc::clone(&framing), Arc::clone(&untaken), Arc::clone(&kept));
+    let control = Arc::new(ControlFrames::default());
+    let client = Counted::new(
+        client,
+        Arc::clone(&framing),
+        Arc::clone(&untaken),
+        Arc::clone(&kept),
+        Arc::clone(&control),
+    );
     let (client, mut allowance) = ReadLimit::new(client, READ_AT_ONCE);
     let mut paid = Paid::new(Arc::clone(&framing));
     session.registration.entry.set_carrier(&framing);
@@ -145,7 +156,7 @@ where
     let mut streams = JoinSet::new();
     let slow = Arc::new(SlowStreams::default());
     let (unserved, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
-    let all = Arc::new(Common { slow, untaken, kept, unserved, given_up });
+    let all = Arc::new(Common { slow, untaken, kept, control, unserved, given_up });
     let mut stopping = session.stopping.clone();
     let (mut asked_to_end, mut cut, mut wide) = (false, false, false);
     // the connection's window, what counts, and the head that goes on with the end of its time
@@ -179,6 +190,9 @@ where
                 let little = !wide || session.permit.is_memory_short();
                 let most = if little { READ_LITTLE } else { READ_AT_ONCE };
                 let accepted = poll_request(most, &mut connection, &mut allowance, &mut paid, cx);
+                if accepted.is_pending() && !cut && all.is_over(2) {
+                    return Poll::Ready(NextStep::Look);
+                }
                 if accepted.is_pending() && all.kept.beside(head, window) != counted - head - window {
                     return Poll::Ready(NextStep::Kept);
                 }
@@ -370,6 +384,7 @@ mod tests {
             slow: Arc::default(),
             untaken: Arc::new(Untaken::new(Arc::default(), FIRST_WINDOW)),
             kept: Arc::default(),
+            control: Arc::default(),
             unserved: AtomicU32::new(0),
             given_up: AtomicU32::new(0),
         };
