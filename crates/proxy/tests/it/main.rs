@@ -9,6 +9,7 @@ mod accounts_limits;
 mod accounts_start;
 mod connect_udp;
 mod deadlines;
+mod floods;
 mod forbidden;
 mod guests;
 mod http;
