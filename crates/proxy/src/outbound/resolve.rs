@@ -1,5 +1,7 @@
 //! Cached name resolution, one address family at a time.
 
+pub(crate) mod system_names;
+
 use crate::outbound::kept_addresses::KeptAddresses;
 use crate::outbound::lookups::Lookups;
 use crate::outbound::name_places::NamePlaces;
@@ -24,6 +26,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
+use system_names::{Known, SystemNames};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -48,9 +51,11 @@ enum LookupEnd {
 
 #[derive(Debug)]
 pub(crate) struct Resolver {
-    looking: Arc<Looking>,
+    dns: Dns,
+    system: Arc<SystemNames>,
+    /// By what is known of the system.
+    looking: Mutex<Arc<Looking>>,
     limit: Duration,
-    prefer: Family,
     answers: Mutex<FamilyAnswers>,
     lookups: Lookups,
 }
@@ -59,6 +64,7 @@ pub(crate) struct Resolver {
 #[derive(Debug)]
 struct Looking {
     inner: TokioResolver,
+    known: Arc<Known>,
     kept: Mutex<KeptAddresses>,
     /// The longest times of what is kept. The library sees to the shortest one.
     max_ttl: Span,
@@ -100,58 +106,46 @@ impl Drop for OnItsWay {
 
 impl Resolver {
     /// Fails in words, when the resolver cannot be built.
-    pub(crate) fn new(dns: &Dns, timeout: Span, places: Arc<NamePlaces>) -> Result<Self, String> {
-        let plain = |server: &DnsServer| match server {
-            DnsServer::Plain(at) => Some(*at),
-            DnsServer::Tls { .. } | DnsServer::Https { .. } | DnsServer::Tunnel { .. } => None,
-        };
-        let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
-        let (config, mut options) = match servers.as_deref() {
-            // `outbound::dns` asks them; addresses and the hosts file are read here
-            None => (ResolverConfig::from_parts(None, vec![], vec![]), ResolverOpts::default()),
-            Some([]) => hickory_resolver::system_conf::read_system_conf().unwrap_or_else(|error| {
-                // without name servers, addresses and the hosts file still work
-                tracing::warn!(%error, "no name servers: /etc/resolv.conf cannot be used; only addresses and the hosts file will resolve");
-                (ResolverConfig::from_parts(None, vec![], vec![]), ResolverOpts::default())
-            }),
-            Some(servers) => (configured(servers), ResolverOpts::default()),
-        };
-        // it would keep whole messages, each of which a zone's owner may make take a MiB
-        options.cache_size = 0;
-        options.positive_min_ttl = Some(dns.min_ttl.into());
-        options.positive_max_ttl = Some(dns.max_ttl.into());
-        options.negative_max_ttl = Some(dns.negative_ttl.into());
-        options.use_hosts_file =
-            if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
-        // three tries within the time-out, each of which begins anew: what is lost in one is sent again late, as the library
-        // takes a lost answer for a slow server
-        let limit = Duration::from(timeout);
-        options.timeout = limit / 3;
-        options.attempts = 2;
-        let inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
-            .with_options(options)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let looking = Arc::new(Looking {
-            inner,
-            kept: Mutex::new(KeptAddresses::new(dns.cache as usize)),
-            max_ttl: dns.max_ttl,
-            negative_ttl: dns.negative_ttl,
-            places,
-            on_their_way: Mutex::default(),
-        });
+    pub(crate) fn new(
+        dns: &Dns,
+        timeout: Span,
+        places: Arc<NamePlaces>,
+        system: Arc<SystemNames>,
+    ) -> Result<Self, String> {
+        let (known, limit) = (system.known(), Duration::from(timeout));
+        if let (true, Err(why)) = (dns.servers.is_empty(), &known.conf) {
+            // without name servers, addresses and the hosts file still work
+            tracing::warn!(
+                "no name servers: {why}; until it names some, only addresses and the hosts file will resolve"
+            );
+        }
+        let looking = Looking::new(dns, limit, known, places)?;
         Ok(Self {
-            looking,
+            dns: dns.clone(),
+            system,
+            looking: Mutex::new(Arc::new(looking)),
             limit,
-            prefer: dns.prefer,
             answers: Mutex::default(),
             lookups: Lookups::default(),
         })
     }
 
+    /// Made anew where the system's files have changed. Lookups on their way end by those of before.
+    fn looking(&self) -> Arc<Looking> {
+        let mut looking = locked(&self.looking);
+        let known = self.system.known();
+        if !Arc::ptr_eq(&looking.known, &known) {
+            let places = Arc::clone(&looking.places);
+            if let Ok(new) = Looking::new(&self.dns, self.limit, known, places) {
+                *looking = Arc::new(new);
+            }
+        }
+        Arc::clone(&looking)
+    }
+
     /// Which families to query: IPv6, IPv4.
     pub(crate) const fn families(&self) -> (bool, bool) {
-        (!matches!(self.prefer, Family::Ipv4Only), !matches!(self.prefer, Family::Ipv6Only))
+        (!matches!(self.dns.prefer, Family::Ipv4Only), !matches!(self.dns.prefer, Family::Ipv6Only))
     }
 
     /// What is known of the preferred family's answers, to ask or to tell.
@@ -172,7 +166,7 @@ impl Resolver {
         ipv6: bool,
         asker: &Asker,
     ) -> Result<Vec<IpAddr>, String> {
-        let known = locked(&self.looking.kept).used(clock::now(), name, ipv6);
+        let known = locked(&self.looking().kept).used(clock::now(), name, ipv6);
         if let Some(known) = known {
             return Ok(known);
         }
@@ -180,7 +174,7 @@ impl Resolver {
         let key = (name.to_owned(), ipv6);
         let end = Instant::now() + self.limit;
         loop {
-            let mut telling = self.looking.join(&key, asker, self.limit);
+            let mut telling = self.looking().join(&key, asker, self.limit);
             let told = timeout_at(end, telling.wait_for(Option::is_some)).await;
             let told = told.map_err(|_| NetError::Timeout.to_string())?;
             match told.ok().and_then(|told| (*told).clone()) {
@@ -195,6 +189,52 @@ impl Resolver {
 }
 
 impl Looking {
+    /// Fails in words, when the library's resolver cannot be built.
+    fn new(
+        dns: &Dns,
+        limit: Duration,
+        known: Arc<Known>,
+        places: Arc<NamePlaces>,
+    ) -> Result<Self, String> {
+        let plain = |server: &DnsServer| match server {
+            DnsServer::Plain(at) => Some(*at),
+            DnsServer::Tls { .. } | DnsServer::Https { .. } | DnsServer::Tunnel { .. } => None,
+        };
+        let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
+        let (config, mut options) = match (servers.as_deref(), &known.conf) {
+            (Some([]), Ok(conf)) => conf.clone(),
+            // where `outbound::dns` asks them, addresses and the hosts file are read here
+            (servers, _) => (configured(servers.unwrap_or_default()), ResolverOpts::default()),
+        };
+        // it would keep whole messages, each of which a zone's owner may make take a MiB
+        options.cache_size = 0;
+        options.positive_min_ttl = Some(dns.min_ttl.into());
+        options.positive_max_ttl = Some(dns.max_ttl.into());
+        options.negative_max_ttl = Some(dns.negative_ttl.into());
+        // it is given what was read of it
+        options.use_hosts_file = ResolveHosts::Never;
+        // three tries within the time-out, each of which begins anew: what is lost in one is sent again late, as the library
+        // takes a lost answer for a slow server
+        options.timeout = limit / 3;
+        options.attempts = 2;
+        let mut inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+            .with_options(options)
+            .build()
+            .map_err(|error| error.to_string())?;
+        if dns.hosts_file {
+            inner.set_hosts(Arc::clone(&known.hosts));
+        }
+        Ok(Self {
+            inner,
+            known,
+            kept: Mutex::new(KeptAddresses::new(dns.cache as usize)),
+            max_ttl: dns.max_ttl,
+            negative_ttl: dns.negative_ttl,
+            places,
+            on_their_way: Mutex::default(),
+        })
+    }
+
     /// What tells of the lookup that is on its way, or begins in a place of `asker`.
     fn join(self: &Arc<Self>, key: &Key, asker: &Asker, limit: Duration) -> watch::Receiver<Told> {
         let mut all = locked(&self.on_their_way);

@@ -1,6 +1,7 @@
 //! The TLS certificate, read again when its files change.
 
 use super::certificate_facts::CertificateFacts;
+use super::file_stamp::{FileStamp, stamp};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::status::CertificateStatus;
 use crate::settings::{Acme, Tls};
@@ -13,7 +14,6 @@ use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, ServerC
 use rustls::sign::CertifiedKey;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,10 +31,6 @@ pub(crate) struct Certificate {
     read: Mutex<Option<[FileStamp; 2]>>,
     failed: LogThrottle,
 }
-
-/// Changes when a file is written, replaced, or given other rights: inode, size, and the times of both in seconds and
-/// nanoseconds. `None`: there is no file.
-type FileStamp = Option<(u64, u64, [i64; 4])>;
 
 /// `None`: none has been ordered yet, and TLS is refused with the alert `access_denied`.
 #[derive(Debug)]
@@ -194,11 +190,7 @@ fn is_for(leaf: &CertificateDer<'_>, host: &str) -> bool {
 }
 
 fn stamps(files: &[PathBuf; 2]) -> [FileStamp; 2] {
-    files.each_ref().map(|file| {
-        let data = fs::metadata(file).ok()?;
-        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
-        Some((data.ino(), data.len(), times))
-    })
+    files.each_ref().map(|file| stamp(file))
 }
 
 fn read(files: &[PathBuf; 2], provider: &CryptoProvider) -> Result<CertifiedKey, String> {

@@ -5,6 +5,7 @@ pub(crate) mod acme;
 pub(crate) mod alerts;
 pub(crate) mod certificate;
 mod certificate_facts;
+pub(crate) mod file_stamp;
 pub(crate) mod shared;
 use crate::destination::Destination;
 use crate::observe::named_leg::NamedLeg;
@@ -97,11 +98,11 @@ impl RuntimeConfig {
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
         });
-        let places = Arc::clone(&shared.name_places);
-        let resolver = Resolver::new(&settings.dns, settings.timeouts.resolve, places)?;
+        let (dns, limit) = (&settings.dns, settings.timeouts.resolve);
+        let (places, system) = (&shared.name_places, &shared.system_names);
+        let resolver = Resolver::new(dns, limit, Arc::clone(places), Arc::clone(system))?;
         let names_before = before.map(|config| &*config.name_servers);
-        let name_servers =
-            NameServers::new(&settings.dns, settings.timeouts.resolve, names_before)?;
+        let name_servers = NameServers::new(dns, limit, Arc::clone(system), names_before)?;
         Ok(Self {
             settings: Arc::clone(&settings),
             client_leg,

@@ -8,6 +8,7 @@ use crate::observe::udp_counts::UdpCounts;
 use crate::observe::waiting::WaitCount;
 use crate::outbound::dns::state::DnsState;
 use crate::outbound::name_places::NamePlaces;
+use crate::outbound::resolve::system_names::SystemNames;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::{Quotas, SpentReaders};
 use crate::policy::speed_tests::SpeedTests;
@@ -18,6 +19,7 @@ use crate::settings::Settings;
 use crate::transfer::budget::{TransferBudget, TransferShare};
 use ekiden_model::connect::syn_race::Guard;
 use ekiden_model::resources::overload::Source;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Destinations that may be sent an extra SYN in the same second.
@@ -40,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) dns: Arc<DnsState>,
     /// Places of lookups by plain servers.
     pub(crate) name_places: Arc<NamePlaces>,
+    pub(crate) system_names: Arc<SystemNames>,
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
@@ -69,6 +72,10 @@ impl Shared {
             gateway: Arc::default(),
             dns: Arc::new(DnsState::new(&settings.dns)),
             name_places: Arc::new(NamePlaces::new(&settings.budgets)),
+            system_names: {
+                let [conf, hosts] = ["/etc/resolv.conf", "/etc/hosts"].map(Path::new);
+                Arc::new(SystemNames::new(conf, hosts))
+            },
             acme: Arc::default(),
             alerts: Arc::default(),
             spent_readers: SpentReaders::default(),

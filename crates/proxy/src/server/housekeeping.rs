@@ -59,13 +59,14 @@ fn every(period: Duration) -> Interval {
 /// Seconds between two looks at this process's memory.
 const MEMORY_LOOKS: u32 = 10;
 
-/// Every second: checks legs and the certificate, measures accounts' rates, and returns
+/// Every second: checks legs, the certificate and the system's files of names, measures accounts' rates, and returns
 /// memory to the kernel after many connections have ended, or where much that is free stays resident.
 async fn housekeeping(inner: Arc<Inner>) {
     let registry = &inner.registry;
     let (mut reclaim, mut ticks) = (Reclaim::default(), 0);
     let mut tending: Option<JoinHandle<()>> = None;
     let mut refreshing: Option<JoinHandle<()>> = None;
+    let mut rereading: Option<JoinHandle<()>> = None;
     let mut second = every(Duration::from_secs(1));
     loop {
         second.tick().await;
@@ -76,6 +77,10 @@ async fn housekeeping(inner: Arc<Inner>) {
             let config = Arc::clone(&config);
             let refresh = move || config.certificate.iter().for_each(Certificate::refresh);
             refreshing = Some(tokio::task::spawn_blocking(refresh));
+        }
+        if rereading.as_ref().is_none_or(JoinHandle::is_finished) {
+            let names = Arc::clone(&inner.shared.system_names);
+            rereading = Some(tokio::task::spawn_blocking(move || names.refresh()));
         }
         config.check_legs();
         let has_door = config.settings.wireguard.is_on();
@@ -178,5 +183,26 @@ mod tests {
         let end = File::options().read(true).write(true).open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         drop(end);
+    }
+
+    #[tokio::test]
+    async fn a_running_relay_takes_name_servers_from_a_changed_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let listen = vec![(Ipv4Addr::LOCALHOST, 0).into()];
+        let settings = Settings { listen, ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let inner = &server.inner;
+        fs::write(folder.path().join("resolv.conf"), "nameserver 192.0.2.77\n").unwrap();
+        inner.shared.system_names.turn_to(folder.path());
+        let is_taken = || {
+            let servers = inner.config().name_servers.list();
+            servers.iter().any(|server| server.setting.to_string() == "192.0.2.77:53")
+        };
+        let taken = async {
+            while !is_taken() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), taken).await.expect("it is not read again");
     }
 }

@@ -37,7 +37,8 @@ pub(super) async fn ask(
     for_peer: bool,
 ) -> Result<Found<Arc<Answer>>, String> {
     let end = Instant::now() + Duration::from(servers.limit);
-    let mut list: Vec<&Arc<NameServer>> = servers.list.iter().collect();
+    let all = servers.list();
+    let mut list: Vec<&Arc<NameServer>> = all.iter().collect();
     list.retain(|server| !(for_peer && server.is_beyond_tunnel()));
     let now = clock::now();
     list.sort_by_key(|server| !server.is_available(now));
@@ -46,7 +47,7 @@ pub(super) async fn ask(
     while !list.is_empty() && Instant::now() < end {
         let mut again = Vec::new();
         for server in list {
-            let alone = servers.list.len() == 1;
+            let alone = all.len() == 1;
             // streams repeat what is lost by themselves
             let patient = if alone {
                 end

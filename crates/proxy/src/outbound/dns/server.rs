@@ -4,6 +4,7 @@ use super::EXHAUSTED;
 use super::kept::KeptConnection;
 use crate::observe::flap_lines::FlapLines;
 use crate::observe::status::DnsServerStatus;
+use crate::outbound::resolve::system_names::{Known, SystemNames};
 use crate::policy::trust;
 use crate::settings::{Dns, DnsServer, UpstreamTls};
 use crate::wire::dns::Nat64;
@@ -12,7 +13,6 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::failover::{Config, Health};
 use ekiden_model::dns::Capabilities;
 use ekiden_model::units::{Span, Time};
-use hickory_resolver::system_conf::read_system_conf;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -23,10 +23,19 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Debug)]
 pub(crate) struct NameServers {
-    pub(crate) list: Vec<Arc<NameServer>>,
+    dns: Dns,
+    system: Arc<SystemNames>,
+    listed: Mutex<Listed>,
     pub(crate) nat64: Option<Nat64>,
     /// How long an answer may take, all servers together.
     pub(crate) limit: Span,
+}
+
+/// Those by what was known of the system.
+#[derive(Debug)]
+struct Listed {
+    known: Arc<Known>,
+    list: Arc<[Arc<NameServer>]>,
 }
 
 #[derive(Debug)]
@@ -52,46 +61,77 @@ struct ServerHealth {
 }
 
 impl NameServers {
-    /// Those of the settings, or of `/etc/resolv.conf`. Servers that were there before keep their state. Errors: in
-    /// words; TLS cannot be set up.
-    pub(crate) fn new(dns: &Dns, limit: Span, before: Option<&Self>) -> Result<Self, String> {
-        let settings = match dns.servers.as_slice() {
-            [] => of_the_system(dns),
-            servers => servers.to_vec(),
-        };
-        let server = |setting: DnsServer| {
-            let known = before.and_then(|before| {
-                let mut list = before.list.iter();
-                list.find(|one| one.setting == setting && one.authorities == dns.authorities)
-            });
-            match known {
-                Some(known) => Ok(Arc::clone(known)),
-                None => NameServer::new(setting, dns).map(Arc::new),
-            }
-        };
-        let list = settings.into_iter().map(server).collect::<Result<_, _>>()?;
-        Ok(Self { list, nat64: dns.nat64.and_then(Nat64::new), limit })
+    /// Servers that were there before keep their state. Errors: in words; TLS cannot be set up.
+    pub(crate) fn new(
+        dns: &Dns,
+        limit: Span,
+        system: Arc<SystemNames>,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
+        let (known, before) = (system.known(), before.map(Self::list));
+        let list = servers(dns, &known, before.as_deref().unwrap_or_default())?;
+        Ok(Self {
+            dns: dns.clone(),
+            system,
+            listed: Mutex::new(Listed { known, list }),
+            nat64: dns.nat64.and_then(Nat64::new),
+            limit,
+        })
+    }
+
+    /// Those of the settings, or of `/etc/resolv.conf` as it was read last.
+    pub(crate) fn list(&self) -> Arc<[Arc<NameServer>]> {
+        let mut listed = locked(&self.listed);
+        let known = self.system.known();
+        if self.dns.servers.is_empty()
+            && !Arc::ptr_eq(&listed.known, &known)
+            && let Ok(list) = servers(&self.dns, &known, &listed.list)
+        {
+            *listed = Listed { known, list };
+        }
+        Arc::clone(&listed.list)
     }
 
     /// Whether some are asked through tunnels.
     pub(crate) fn uses_tunnels(&self) -> bool {
-        self.list.iter().any(|server| server.is_beyond_tunnel())
+        self.list().iter().any(|server| server.is_beyond_tunnel())
     }
 
     /// Whether all are asked as any program asks.
     pub(crate) fn are_plain(&self) -> bool {
-        self.list.iter().all(|server| matches!(server.setting, DnsServer::Plain(_)))
+        self.list().iter().all(|server| matches!(server.setting, DnsServer::Plain(_)))
     }
 
     pub(crate) fn status(&self) -> Vec<DnsServerStatus> {
-        self.list.iter().map(|server| server.status()).collect()
+        self.list().iter().map(|server| server.status()).collect()
     }
 }
 
+/// Those of `before` keep their state. Errors: in words; TLS cannot be set up.
+fn servers(
+    dns: &Dns,
+    known: &Known,
+    before: &[Arc<NameServer>],
+) -> Result<Arc<[Arc<NameServer>]>, String> {
+    let settings = match dns.servers.as_slice() {
+        [] => of_the_system(dns, known),
+        servers => servers.to_vec(),
+    };
+    let server = |setting: DnsServer| {
+        let mut before = before.iter();
+        let known = before.find(|one| one.setting == setting && one.authorities == dns.authorities);
+        match known {
+            Some(known) => Ok(Arc::clone(known)),
+            None => NameServer::new(setting, dns).map(Arc::new),
+        }
+    };
+    settings.into_iter().map(server).collect()
+}
+
 /// Those of `/etc/resolv.conf`, but for this relay itself.
-fn of_the_system(dns: &Dns) -> Vec<DnsServer> {
-    // the relay's own resolver logs that the file cannot be read
-    let Ok((config, _)) = read_system_conf() else { return Vec::new() };
+fn of_the_system(dns: &Dns, known: &Known) -> Vec<DnsServer> {
+    // the relay's own resolver logs why
+    let Ok((config, _)) = &known.conf else { return Vec::new() };
     let servers = config.name_servers().iter().map(|server| SocketAddr::new(server.ip, 53));
     let own = |at: &SocketAddr| {
         dns.listen.iter().any(|own| {
@@ -197,6 +237,7 @@ mod tests {
     use super::super::here;
     use super::*;
     use crate::observe::log_throttle::counting::lines_of;
+    use std::fs;
 
     #[test]
     fn a_name_server_that_flaps_gets_two_lines_in_ten_seconds() {
@@ -209,6 +250,42 @@ mod tests {
             }
         };
         assert!((2..=4).contains(&lines_of(flaps)));
+    }
+
+    #[test]
+    fn servers_of_the_system_are_those_that_its_file_named_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let [conf, hosts] = ["resolv.conf", "hosts"].map(|name| folder.path().join(name));
+        let system = Arc::new(SystemNames::new(&conf, &hosts));
+        let new = |dns: &Dns| NameServers::new(dns, Span::ZERO, Arc::clone(&system), None).unwrap();
+        let named = |servers: &NameServers| -> Vec<String> {
+            servers.list().iter().map(|server| server.setting.to_string()).collect()
+        };
+        let servers = new(&Dns::default());
+        assert!(named(&servers).is_empty());
+        let say = |text: &str| {
+            fs::write(&conf, text).unwrap();
+            system.refresh();
+        };
+        say("nameserver 192.0.2.1\n");
+        assert_eq!(named(&servers), ["192.0.2.1:53"]);
+        let first = Arc::clone(&servers.list()[0]);
+        say("nameserver 192.0.2.77\nnameserver 192.0.2.1\n");
+        assert_eq!(named(&servers), ["192.0.2.77:53", "192.0.2.1:53"]);
+        assert!(Arc::ptr_eq(&servers.list()[1], &first), "its state stays");
+        // what cannot be used changes nothing
+        for text in ["search example\n", "nameserver 192.0.2.9\n".repeat(10_000).as_str()] {
+            say(text);
+            assert_eq!(named(&servers).len(), 2);
+        }
+        fs::remove_file(&conf).unwrap();
+        system.refresh();
+        assert_eq!(named(&servers).len(), 2);
+        let dns =
+            Dns { servers: vec![DnsServer::Plain(([192, 0, 2, 3], 53).into())], ..Dns::default() };
+        let configured = new(&dns);
+        say("nameserver 192.0.2.4\n");
+        assert_eq!(named(&configured), ["192.0.2.3:53"]);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crate::settings::Budgets;
 use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, SOA};
 use hickory_resolver::proto::rr::{Name, Record};
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
@@ -28,6 +30,15 @@ fn answer(query: &Message) -> Message {
     reply
 }
 
+/// By the files of a folder.
+fn system(folder: &Path) -> Arc<SystemNames> {
+    Arc::new(SystemNames::new(&folder.join("resolv.conf"), &folder.join("hosts")))
+}
+
+fn no_system() -> Arc<SystemNames> {
+    system(Path::new("/none"))
+}
+
 /// A resolver, and how many questions its server had.
 async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>) {
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -45,7 +56,7 @@ async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>)
         }
     });
     let places = Arc::new(NamePlaces::new(&Budgets::default()));
-    (Resolver::new(&dns, Span::from_secs(60), places).unwrap(), asked)
+    (Resolver::new(&dns, Span::from_secs(60), places, no_system()).unwrap(), asked)
 }
 
 #[tokio::test]
@@ -57,7 +68,7 @@ async fn of_a_long_answer_so_many_addresses_are_kept_as_are_tried() {
         assert_eq!(found, Ok(first.clone()));
     }
     assert_eq!(asked.load(Relaxed), 1);
-    assert_eq!(resolver.looking.inner.options().cache_size, 0, "the library keeps no messages");
+    assert_eq!(resolver.looking().inner.options().cache_size, 0, "the library keeps no messages");
 }
 
 #[tokio::test]
@@ -75,6 +86,25 @@ async fn answers_are_asked_for_again_after_the_times_of_the_settings() {
     assert_eq!(asked("none.example", |dns| dns.max_ttl = Span::ZERO).await, 1);
     assert_eq!(asked("long.example", |dns| dns.negative_ttl = Span::ZERO).await, 1);
     assert_eq!(asked("long.example", |dns| dns.max_ttl = Span::ZERO).await, 3);
+}
+
+#[tokio::test]
+async fn a_changed_hosts_file_holds_at_once_and_a_missing_one_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = folder.path().join("hosts");
+    fs::write(&hosts, "192.0.2.1 box.example\n").unwrap();
+    let (system, places) = (system(folder.path()), Arc::new(NamePlaces::new(&Budgets::default())));
+    let dns = Dns::default();
+    let limit = Span::from_secs(60);
+    let resolver = Resolver::new(&dns, limit, places, Arc::clone(&system)).unwrap();
+    let look = || resolver.lookup("box.example", false, &Asker::Relay);
+    assert_eq!(look().await, Ok(vec![[192, 0, 2, 1].into()]));
+    fs::write(&hosts, "192.0.2.22 box.example\n").unwrap();
+    system.refresh();
+    assert_eq!(look().await, Ok(vec![[192, 0, 2, 22].into()]));
+    fs::remove_file(&hosts).unwrap();
+    system.refresh();
+    assert_eq!(look().await, Ok(vec![[192, 0, 2, 22].into()]));
 }
 
 #[tokio::test]
@@ -102,7 +132,8 @@ async fn silent() -> (Arc<Resolver>, UdpSocket) {
     let dns = Dns { servers, hosts_file: false, ..Dns::default() };
     let budgets = Budgets { lookups: 16, ..Budgets::default() };
     let places = Arc::new(NamePlaces::new(&budgets));
-    (Arc::new(Resolver::new(&dns, Span::from_secs(60), places).unwrap()), server)
+    let resolver = Resolver::new(&dns, Span::from_secs(60), places, no_system()).unwrap();
+    (Arc::new(resolver), server)
 }
 
 /// A lookup of the client with this number.
@@ -150,7 +181,7 @@ async fn a_lookup_goes_on_for_others_that_wait_when_its_first_asker_leaves() {
         }
     });
     assert_eq!(second.await.unwrap().unwrap().len(), MOST_ADDRESSES);
-    assert!(locked(&resolver.looking.on_their_way).is_empty());
+    assert!(locked(&resolver.looking().on_their_way).is_empty());
 }
 
 #[tokio::test]
