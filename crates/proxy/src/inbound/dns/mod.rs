@@ -221,6 +221,7 @@ pub(crate) fn answer(
         servers: Arc::clone(&config.name_servers),
         asker: from.asker.clone(),
         around_tunnels: matches!(from.asker, Asker::Peer(_)),
+        translated: true,
     };
     let asked = Asked { question, proven, spent };
     match names.resolve(&asked.question.question) {

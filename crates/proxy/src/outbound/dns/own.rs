@@ -33,6 +33,8 @@ pub(crate) async fn lookup(
         servers: Arc::clone(&config.name_servers),
         asker: asker.clone(),
         around_tunnels: false,
+        // IPv4 is reached by IPv4
+        translated: !config.resolver.families().1,
     };
     let outcome = match names.resolve(&question) {
         Resolved::Now(outcome) => outcome,

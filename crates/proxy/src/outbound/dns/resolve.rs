@@ -36,6 +36,8 @@ pub(crate) struct Names {
     pub(crate) asker: Asker,
     /// No server through a tunnel is asked: a peer asks.
     pub(crate) around_tunnels: bool,
+    /// Names without IPv6 get a translator's addresses, if there is one.
+    pub(crate) translated: bool,
 }
 
 enum Begun {
@@ -44,15 +46,16 @@ enum Begun {
 }
 
 impl Names {
-    /// Answers as clients are answered: names without IPv6 with a translator's addresses, if there is one, and the
-    /// names of such addresses.
+    /// Where it is translated, names without IPv6 are answered with a translator's addresses, and the names of such
+    /// addresses with aliases.
     pub(crate) fn resolve(&self, question: &Question) -> Resolved {
-        if let Some(reverse) = self.servers.nat64.and_then(|nat64| nat64.reverse(question)) {
+        let nat64 = self.servers.nat64.filter(|_| self.translated);
+        if let Some(reverse) = nat64.and_then(|nat64| nat64.reverse(question)) {
             let (names, question) = (self.clone(), question.clone());
             return Resolved::Later(Box::pin(names.name_of_v4(question, reverse)));
         }
         let begun = self.begin(question);
-        let nat64 = self.servers.nat64.filter(|_| Nat64::applies(question));
+        let nat64 = nat64.filter(|_| Nat64::applies(question));
         match (begun, nat64) {
             (Begun::Now(outcome), None) => Resolved::Now(outcome),
             (Begun::Now(outcome), Some(_)) if !lacks(&outcome) => Resolved::Now(outcome),
