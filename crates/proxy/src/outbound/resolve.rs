@@ -11,17 +11,16 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::happy_eyeballs::{FamilyAnswers, MOST_ADDRESSES};
 use ekiden_model::dns::Asker;
 use ekiden_model::units::Span;
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
-};
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::rr::{RData, RecordType};
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::{Hosts, TokioResolver};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -65,6 +64,7 @@ pub(crate) struct Resolver {
 struct Looking {
     inner: TokioResolver,
     known: Arc<Known>,
+    hosts: Arc<Hosts>,
     kept: Mutex<KeptAddresses>,
     /// The longest times of what is kept. The library sees to the shortest one.
     max_ttl: Span,
@@ -204,7 +204,10 @@ impl Looking {
         let (config, mut options) = match (servers.as_deref(), &known.conf) {
             (Some([]), Ok(conf)) => conf.clone(),
             // where `outbound::dns` asks them, addresses and the hosts file are read here
-            (servers, _) => (configured(servers.unwrap_or_default()), ResolverOpts::default()),
+            (servers, _) => {
+                let servers = configured(servers.unwrap_or_default());
+                (known.asking(servers), ResolverOpts::default())
+            }
         };
         // it would keep whole messages, each of which a zone's owner may make take a MiB
         options.cache_size = 0;
@@ -221,12 +224,12 @@ impl Looking {
             .with_options(options)
             .build()
             .map_err(|error| error.to_string())?;
-        if dns.hosts_file {
-            inner.set_hosts(Arc::clone(&known.hosts));
-        }
+        let hosts = if dns.hosts_file { Arc::clone(&known.hosts) } else { Arc::default() };
+        inner.set_hosts(Arc::clone(&hosts));
         Ok(Self {
             inner,
             known,
+            hosts,
             kept: Mutex::new(KeptAddresses::new(dns.cache as usize)),
             max_ttl: dns.max_ttl,
             negative_ttl: dns.negative_ttl,
@@ -310,6 +313,12 @@ impl Looking {
         kind: RecordType,
         end: Instant,
     ) -> Result<Lookup, NetError> {
+        // the library looks there for the first name of a search alone, which is in a search domain
+        let known = Name::from_utf8(&name).ok();
+        let known = known.and_then(|name| self.hosts.lookup_static_host(&Query::query(name, kind)));
+        if let Some(known) = known {
+            return Ok(known);
+        }
         loop {
             match self.inner.lookup(name.as_str(), kind).await {
                 Err(NetError::Timeout) if Instant::now() < end => sleep(PAUSE).await,
@@ -354,7 +363,7 @@ fn addresses(found: &Lookup) -> Vec<IpAddr> {
     addresses.take(MOST_ADDRESSES).collect()
 }
 
-fn configured(servers: &[std::net::SocketAddr]) -> ResolverConfig {
+fn configured(servers: &[SocketAddr]) -> Vec<NameServerConfig> {
     let servers = servers.iter().map(|server| {
         let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
         for connection in &mut connections {
@@ -362,7 +371,7 @@ fn configured(servers: &[std::net::SocketAddr]) -> ResolverConfig {
         }
         NameServerConfig::new(server.ip(), true, connections)
     });
-    ResolverConfig::from_parts(None, vec![], servers.collect())
+    servers.collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use crate::runtime::file_stamp::{FileStamp, stamp};
 use ekiden_linux::host::sync::locked;
 use hickory_resolver::Hosts;
-use hickory_resolver::config::{ResolverConfig, ResolverOpts};
+use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
+use hickory_resolver::proto::ProtoError;
+use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::parse_resolv_conf;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -29,6 +31,39 @@ pub(crate) struct Known {
     /// Servers, search domains and options. Errors: none could be used yet, and why.
     pub(crate) conf: Result<(ResolverConfig, ResolverOpts), String>,
     pub(crate) hosts: Arc<Hosts>,
+}
+
+impl Known {
+    /// Other servers, with the search domains of the system.
+    pub(crate) fn asking(&self, servers: Vec<NameServerConfig>) -> ResolverConfig {
+        let (domain, search) = match &self.conf {
+            Ok((conf, _)) => (conf.domain().cloned(), conf.search().to_vec()),
+            Err(_) => (None, Vec::new()),
+        };
+        ResolverConfig::from_parts(domain, search, servers)
+    }
+
+    /// What is asked for in turn until one has addresses: a name without dots in the search domains, and each as it is.
+    /// Errors: it is no name.
+    pub(crate) fn candidates(&self, name: &str) -> Result<Vec<Name>, ProtoError> {
+        let mut itself = Name::from_ascii(name)?;
+        let mut all: Vec<Name> = Vec::new();
+        if let (false, Ok((conf, _))) = (name.contains('.'), &self.conf) {
+            for domain in conf.domain().into_iter().chain(conf.search()) {
+                // others are too long together
+                if let Ok(one) = itself.clone().append_domain(domain)
+                    && !all.contains(&one)
+                {
+                    all.push(one);
+                }
+            }
+        }
+        itself.set_fqdn(true);
+        if !all.contains(&itself) {
+            all.push(itself);
+        }
+        Ok(all)
+    }
 }
 
 #[derive(Debug)]

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// Sixty addresses for each name, but none for those that begin with `none`; all for ten minutes.
+/// Sixty addresses for each name, but none for those that begin with `none` or have no dot; all for ten minutes.
 fn answer(query: &Message) -> Message {
     let name = query.queries[0].name().clone();
     let mut reply = Message::response(query.id, OpCode::Query);
     reply.add_query(query.queries[0].clone());
-    if name.to_ascii().starts_with("none") {
+    if name.to_ascii().starts_with("none") || name.num_labels() == 1 {
         let zone = Name::from_ascii("example.").unwrap();
         let soa = SOA::new(zone.clone(), zone.clone(), 1, 2, 3, 4, 600);
         reply.metadata.response_code = ResponseCode::NXDomain;
@@ -41,6 +41,13 @@ fn no_system() -> Arc<SystemNames> {
 
 /// A resolver, and how many questions its server had.
 async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>) {
+    resolver_by(no_system(), change).await
+}
+
+async fn resolver_by(
+    system: Arc<SystemNames>,
+    change: impl FnOnce(&mut Dns),
+) -> (Resolver, Arc<AtomicUsize>) {
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let servers = vec![server.local_addr().unwrap().into()];
     let mut dns = Dns { servers, hosts_file: false, ..Dns::default() };
@@ -56,7 +63,7 @@ async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>)
         }
     });
     let places = Arc::new(NamePlaces::new(&Budgets::default()));
-    (Resolver::new(&dns, Span::from_secs(60), places, no_system()).unwrap(), asked)
+    (Resolver::new(&dns, Span::from_secs(60), places, system).unwrap(), asked)
 }
 
 #[tokio::test]
@@ -105,6 +112,19 @@ async fn a_changed_hosts_file_holds_at_once_and_a_missing_one_changes_nothing() 
     fs::remove_file(&hosts).unwrap();
     system.refresh();
     assert_eq!(look().await, Ok(vec![[192, 0, 2, 22].into()]));
+}
+
+#[tokio::test]
+async fn a_name_without_dots_is_looked_for_in_the_hosts_file_and_the_search_domains() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("resolv.conf"), "search lan\nnameserver 192.0.2.1\n").unwrap();
+    fs::write(folder.path().join("hosts"), "192.0.2.200 box\n").unwrap();
+    // with servers of the settings
+    let (resolver, asked) = resolver_by(system(folder.path()), |dns| dns.hosts_file = true).await;
+    let look = |name: &'static str| resolver.lookup(name, false, &Asker::Relay);
+    assert_eq!(look("box").await, Ok(vec![[192, 0, 2, 200].into()]));
+    assert_eq!(asked.load(Relaxed), 0);
+    assert_eq!(look("printer").await.unwrap().len(), MOST_ADDRESSES);
 }
 
 #[tokio::test]
