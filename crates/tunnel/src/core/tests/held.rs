@@ -1,4 +1,4 @@
-//! What a peer makes this side hold: bytes behind others that never come, and several tunnels.
+//! What this side holds: bytes behind others that never come, several tunnels, and flows whose readers are slow.
 
 use super::liar::{Liar, MEMORY, frames, open};
 use super::network::{FAR, NEAR, Network, Path, pattern, slow};
@@ -131,4 +131,33 @@ fn connections_of_tunnels_that_have_ended_are_few() {
     far.limits.tunnels = 4;
     tunnels.into_iter().for_each(|tunnel| far.close(network.now, tunnel, "an end"));
     assert_eq!(far.pending.len(), 8);
+}
+
+/// A tunnel with 1 MiB of memory, and so many flows.
+fn small(flows: usize) -> (Network, Vec<FlowId>) {
+    let mut network = Network::up(&Path { memory: units::Bytes::mib(1), ..Path::default() });
+    let flows = (0..flows).map(|_| network.flow(80)).collect();
+    network.settle(300);
+    (network, flows)
+}
+
+/// Nine tenths wait for readers that take nothing yet. To see it fail: grant no less than an eighth at once.
+#[test]
+fn the_last_eighth_of_the_memory_carries_a_flow_that_is_read() {
+    let (mut network, flows) = small(10);
+    for flow in &flows[..9] {
+        network.ends[NEAR].write(network.now, *flow, pattern(0, 102_400));
+        network.run_for(Span::from_millis(100));
+    }
+    network.run_for(Span::from_secs(1));
+    assert_eq!(network.ends[FAR].snapshots()[0].held, 9 * 102_400);
+    let there = network.twin(flows[9], FAR);
+    let (mut written, mut read) = (0, 0);
+    for _ in 0..250 {
+        written = network.fill(NEAR, flows[9], written);
+        network.run_for(Span::from_millis(20));
+        read += network.read(FAR, there).0.len();
+    }
+    assert!(read > 1 << 20, "{read} of {written}");
+    assert_eq!(network.flow_counts(), [10, 10], "and none was ended for it");
 }

@@ -11,6 +11,8 @@ use ekiden_model::units::{self, Span, Time};
 const STALLED: Span = Span::from_secs(10);
 /// Interval of looking for such flows.
 const LOOK: Span = Span::from_millis(500);
+/// A peer with little credit left gets more in steps of so many bytes.
+const SMALL_STEP: u64 = 64 * 1024;
 /// HELLOs with news that a peer may send at once, and how long until one more. An Ekiden peer sends two where its receive
 /// rate changes, and looks for changes once a second.
 const HELLOS: u64 = 64;
@@ -120,9 +122,17 @@ impl Tunnel {
     /// So many of the peer's bytes take no room here any more.
     pub(super) fn release(&mut self, bytes: u64) {
         self.released += bytes;
+        self.grant_total();
+    }
+
+    /// Grants what was released, an eighth of the memory at once. A peer that has less than that left gets less, too:
+    /// where slow readers hold the rest of the memory, no more is ever released at once.
+    fn grant_total(&mut self) {
         let memory = self.limits.memory.as_u64();
         let limit = self.released + memory;
-        if limit - self.total_granted >= memory / 8 {
+        let is_short = self.total_granted.saturating_sub(self.came) < memory / 8;
+        let step = if is_short { SMALL_STEP.min(memory / 8) } else { memory / 8 };
+        if limit - self.total_granted >= step {
             self.total_granted = limit;
             if let Some((lane, control)) = self.control() {
                 lane.write(control, Frame::Total(limit).to_bytes());
@@ -134,8 +144,9 @@ impl Tunnel {
     pub(super) fn on_came(&mut self, bytes: u64) {
         self.came += bytes;
         if self.came > self.total_granted.max(8 * EARLY) {
-            self.fail("the peer exceeded the credit of all flows together".to_owned());
+            return self.fail("the peer exceeded the credit of all flows together".to_owned());
         }
+        self.grant_total();
     }
 
     /// A flow that was given up has ended after so many bytes.
