@@ -22,6 +22,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const COPIED: u64 = 2_800;
 /// And so much of it again after every half a second: 45 kbit/s, well above a terminal's.
 const AGAIN: Span = Span::from_millis(500);
+/// A reader goes on where it takes one of so many bytes that wait. One that takes less in ten seconds needs more than ten
+/// minutes for them.
+const PART: u64 = 64;
+/// A reader takes about so much at a time, bytes.
+const PIECE: u64 = 4_096;
 
 /// How a direction ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,8 +159,9 @@ pub(super) struct Receiving {
     /// How it ends, and after how many bytes.
     pub(super) end: Option<(u64, End)>,
     pub(super) ended: bool,
-    /// When bytes were last taken, or when nothing waited.
+    /// When the reader last went on, or when nothing waited, and what it had taken by then.
     pub(super) taken_at: Time,
+    taken_then: u64,
 }
 
 impl Flow {
@@ -231,6 +237,20 @@ impl Receiving {
     /// The peer broke it off.
     pub(super) const fn is_reset(&self) -> bool {
         matches!(self.end, Some((_, End::Reset(..))))
+    }
+
+    /// Bytes were taken. Single pieces of much that waits are no reason to keep it for longer.
+    pub(super) const fn on_taken(&mut self, now: Time) {
+        let taken = self.assembly.taken();
+        let waiting = self.assembly.complete() - taken;
+        if (taken - self.taken_then).saturating_mul(PART) >= waiting {
+            (self.taken_at, self.taken_then) = (now, taken);
+        }
+    }
+
+    /// For how long it will hold memory, beside other flows that stalled: what it holds for each piece taken since then.
+    pub(super) const fn lasts(&self) -> u64 {
+        self.assembly.held() / (PIECE + self.assembly.taken() - self.taken_then)
     }
 
     /// Whether bytes or the end can be read.

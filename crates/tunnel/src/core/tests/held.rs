@@ -161,3 +161,28 @@ fn the_last_eighth_of_the_memory_carries_a_flow_that_is_read() {
     assert!(read > 1 << 20, "{read} of {written}");
     assert_eq!(network.flow_counts(), [10, 10], "and none was ended for it");
 }
+
+/// Each takes a piece every 9 s, and would for an hour. To see it fail: let any piece count as progress.
+#[test]
+fn readers_that_hardly_read_give_their_memory_to_others() {
+    let (mut network, flows) = small(3);
+    let there: Vec<FlowId> = flows.iter().map(|flow| network.twin(*flow, FAR)).collect();
+    for _ in 0..100 {
+        for flow in &flows[..2] {
+            network.fill(NEAR, *flow, 0);
+        }
+        network.run_for(Span::from_millis(20));
+    }
+    assert_eq!(network.ends[FAR].snapshots()[0].held, 1 << 20, "all of it");
+    network.ends[NEAR].write(network.now, flows[2], pattern(0, 1_000));
+    for _ in 0..3 {
+        for flow in &there[..2] {
+            let read = network.ends[FAR].read(network.now, *flow);
+            assert!(matches!(read, Read::Bytes(_) | Read::Gone), "{read:?}");
+        }
+        network.run_for(Span::from_secs(9));
+    }
+    assert_eq!(network.read(FAR, there[2]).0, pattern(0, 1_000));
+    let gone = (0..2).filter(|nth| network.read(FAR, there[*nth]).1 == Read::Gone).count();
+    assert_eq!(gone, 1, "one was enough");
+}

@@ -7,7 +7,7 @@ use crate::frame::{Carries, Frame, Hello};
 use ekiden_model::control::scheduler::Scheduler;
 use ekiden_model::units::{self, Span, Time};
 
-/// Time after which the memory of a flow whose bytes nobody reads is reclaimed.
+/// Time after which the memory of a flow whose bytes nobody reads, or hardly, is reclaimed.
 const STALLED: Span = Span::from_secs(10);
 /// Interval of looking for such flows.
 const LOOK: Span = Span::from_millis(500);
@@ -163,7 +163,7 @@ impl Tunnel {
         }
     }
 
-    /// When most of the memory is held, gives up stalled flows that hold most of it.
+    /// When most of the memory is held, gives up stalled flows: first those that would hold most of it for longest.
     pub(super) fn relieve(&mut self, now: Time) {
         if self.has_memory() || now.since(self.looked) < LOOK {
             return;
@@ -171,15 +171,16 @@ impl Tunnel {
         self.looked = now;
         let held = |(id, flow): (&u64, &Flow)| {
             let receiving = &flow.receiving;
-            let stalled = now.since(receiving.taken_at) > STALLED;
-            stalled.then(|| (receiving.assembly.held(), *id)).filter(|(held, _)| *held > 0)
+            let held = receiving.assembly.held();
+            let stalled = held > 0 && now.since(receiving.taken_at) > STALLED;
+            stalled.then(|| (receiving.lasts(), held, *id))
         };
-        let mut stalled: Vec<(u64, u64)> = self.flows.iter().filter_map(held).collect();
+        let mut stalled: Vec<(u64, u64, u64)> = self.flows.iter().filter_map(held).collect();
         stalled.sort_unstable();
         while !self.has_memory()
-            && let Some((_, id)) = stalled.pop()
+            && let Some((.., id)) = stalled.pop()
         {
-            let words = "the flow was not read, and other flows need its buffer".to_owned();
+            let words = "the flow was hardly read, and other flows need its buffer".to_owned();
             self.abort(now, id, Reason::Stalled, words);
             self.changed(id);
         }

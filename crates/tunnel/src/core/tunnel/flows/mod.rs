@@ -147,7 +147,7 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&id) else { return Read::Gone };
         let receiving = &mut flow.receiving;
         if let Some(bytes) = receiving.assembly.take() {
-            receiving.taken_at = now;
+            receiving.on_taken(now);
             let taken = receiving.assembly.taken();
             // a slow reader's peer that waits for credit sees that it goes on
             let is_used_up = receiving.assembly.reaches() >= receiving.granted;
