@@ -153,9 +153,10 @@ pub(super) struct Sending {
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
     pub(super) recovery: Recovery<Bytes>,
-    /// The limit that the peer was granted, and when.
+    /// The limit that the peer was granted, when, and what had been taken by then.
     pub(super) granted: u64,
     pub(super) granted_at: Time,
+    pub(super) granted_then: u64,
     /// How it ends, and after how many bytes.
     pub(super) end: Option<(u64, End)>,
     pub(super) ended: bool,

@@ -186,3 +186,45 @@ fn readers_that_hardly_read_give_their_memory_to_others() {
     let gone = (0..2).filter(|nth| network.read(FAR, there[*nth]).1 == Read::Gone).count();
     assert_eq!(gone, 1, "one was enough");
 }
+
+/// Two read 20 kB a second of downloads without end. To see it fail: grant each its whole window again.
+#[test]
+fn slow_readers_leave_memory_to_others() {
+    let (mut network, flows) = small(2);
+    let mut due = [0_usize; 2];
+    for nth in 0..600 {
+        for (flow, due) in flows.iter().zip(&mut due) {
+            network.fill(NEAR, *flow, 0);
+            let there = network.twin(*flow, FAR);
+            *due += 2_000;
+            while *due > 1_000
+                && let Read::Bytes(bytes) = network.ends[FAR].read(network.now, there)
+            {
+                *due = due.saturating_sub(bytes.len());
+            }
+        }
+        network.run_for(Span::from_millis(100));
+        let held = network.ends[FAR].snapshots()[0].held;
+        assert!(nth < 300 || held <= (1 << 20) / 8 * 7, "{held}");
+    }
+    assert_eq!(network.flow_counts(), [2, 2], "and stay");
+}
+
+/// Both hold half, and take a piece a second. To see it fail: grant nothing to a flow that holds more than its window.
+#[test]
+fn slow_readers_whose_window_became_smaller_grant_more_nevertheless() {
+    let (mut network, flows) = small(2);
+    for _ in 0..60 {
+        for flow in &flows {
+            network.fill(NEAR, *flow, 0);
+            let there = network.twin(*flow, FAR);
+            let read = network.ends[FAR].read(network.now, there);
+            assert!(matches!(read, Read::Bytes(_) | Read::Blocked), "{read:?}");
+        }
+        network.run_for(Span::from_secs(1));
+    }
+    for flow in &flows {
+        let sent = network.ends[NEAR].flow_status(*flow).unwrap().sent;
+        assert!(sent > 512 * 1024, "{sent}");
+    }
+}

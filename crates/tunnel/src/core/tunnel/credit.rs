@@ -98,12 +98,16 @@ impl Tunnel {
     /// A flow's bytes that may be in flight or wait here: six times the path's, within half of the
     /// memory. Bytes after a loss wait for a retransmission, which may be lost too: at 5 % loss and
     /// 1,000 packets a round trip, one in every eighth round trip is lost three times.
+    ///
+    /// Nor more than is free, so that slow readers leave to others about as much as each of them holds (dynamic
+    /// thresholds; Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). What was granted before is read off first.
     pub(super) fn window(&self) -> u64 {
         let rtt = self.rtt().unwrap_or(Span::from_millis(100)) + Span::from_millis(100);
         let bytes =
             u128::from(self.terms.receive.as_bytes_per_second()) * u128::from(rtt.as_nanos()) * 6
                 / 1_000_000_000;
-        let most = (self.limits.memory.as_u64() / 2).max(64 * 1024);
+        let memory = self.limits.memory.as_u64();
+        let most = (memory / 2).min(memory.saturating_sub(self.held)).max(64 * 1024);
         u64::try_from(bytes).unwrap_or(u64::MAX).clamp((256 * 1024).min(most), most)
     }
 

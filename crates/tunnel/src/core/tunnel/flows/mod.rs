@@ -10,6 +10,7 @@ use super::{GivenUp, Tunnel};
 use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Opening};
 use bytes::Bytes;
+use ekiden_model::resources::orphan::{LEAST_RATE, PATIENCE};
 use ekiden_model::units::{Span, Time};
 
 /// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
@@ -17,6 +18,8 @@ const MOST_GIVEN_UP: usize = 8_192;
 /// A reader whose peer has used up its credit grants more at least so often, however little it has read. An Ekiden peer
 /// resets what its owner left behind where nothing is granted for a minute.
 const GRANT_AFTER: Span = Span::from_secs(5);
+/// And at least as much as it has read since, up to so many bytes: what keeps such a flow for a minute.
+const GRANT_LATE: u64 = PATIENCE.as_secs() * LEAST_RATE;
 
 impl Tunnel {
     pub(in crate::core) fn open(
@@ -149,14 +152,17 @@ impl Tunnel {
         if let Some(bytes) = receiving.assembly.take() {
             receiving.on_taken(now);
             let taken = receiving.assembly.taken();
-            // a slow reader's peer that waits for credit sees that it goes on
+            // a slow reader's peer that waits for credit sees that it goes on, also where the window became smaller
             let is_used_up = receiving.assembly.reaches() >= receiving.granted;
             let is_late = is_used_up && now.since(receiving.granted_at) >= GRANT_AFTER;
+            let since = (taken - receiving.granted_then).min(GRANT_LATE);
+            let late = if is_late { receiving.granted + since } else { 0 };
             let grant = (is_late || receiving.granted - taken < window / 2 + window / 4)
-                .then_some(taken + window)
+                .then_some(late.max(taken + window))
                 .filter(|grant| *grant > receiving.granted);
             if let Some(limit) = grant {
                 (receiving.granted, receiving.granted_at) = (limit, now);
+                receiving.granted_then = taken;
                 if let Some((lane, control)) = self.control() {
                     lane.write(control, Frame::Credit { flow: id, limit }.to_bytes());
                 }
