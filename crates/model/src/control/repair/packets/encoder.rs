@@ -82,7 +82,7 @@ pub enum PacketStep {
     Repair(PacketRepair<Vec<u8>>),
     /// Ask again then.
     Wait(Time),
-    /// Ask after the next packet was sent.
+    /// Ask after the next packet was sent. Nothing is kept until then.
     Idle,
 }
 
@@ -185,6 +185,7 @@ impl<B: AsRef<[u8]>> Encoder<B> {
     /// Asked when [`PacketStep::Wait`] said, or a packet was sent, where nothing else waits.
     pub fn step(&mut self, now: Time, path: &PacketPath) -> PacketStep {
         if self.window.is_empty() || !path.codes() {
+            self.clear();
             return PacketStep::Idle;
         }
         if let Some(begun) = self.burst {
@@ -210,8 +211,8 @@ impl<B: AsRef<[u8]>> Encoder<B> {
                 self.left -= 1;
                 PacketStep::Repair(repair)
             }
-            // the next packet may pay for it
-            None => PacketStep::Idle,
+            // the next packet may pay for it, while it is covered
+            None => PacketStep::Wait(self.sent_at + COVERED),
         }
     }
 
