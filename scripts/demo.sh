@@ -8,7 +8,7 @@ for program in curl nginx; do
     }
 done
 out=${1:-results}
-echo "demo: up to 12 MiB over 50 ms and 0.1 % loss, directly and through ekiden; two minutes at most" >&2
+echo "demo: files of 1 and 4 MiB over 50 ms and 1 % loss, directly and through ekiden; two minutes at most" >&2
 rm -rf "$out/demo/kernel"
 target/release/ekiden lab run demo --out "$out"
 echo "demo: the picture and all figures: $out/demo/kernel/report.html" >&2
