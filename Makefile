@@ -66,7 +66,7 @@ bench: build peers
 	@mkdir -p $(RESULTS)
 	$(CARGO) bench --package ekiden-studies --bench relays -- --ekiden $(CURDIR)/target/release/ekiden $(ARGS)
 
-demo: build peers
+demo: build
 	@sh scripts/demo.sh
 
 lab: build peers

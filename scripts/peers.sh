@@ -2,10 +2,11 @@
 # Installs the programs that tests and benchmarks stand Ekiden beside, and clang to compare the BPF programs with their
 # sources: Debian's, and only those missing; schemathesis, which tries the management API, from PyPI into target/; and
 # pebble, an authority that issues certificates to tests, from the Go module proxy into target/.
-# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`,
-# `--caddy`, `--wireguard` and `--quiche` install that one alone, which experiments and tests stand beside: it is in no Debian,
-# and is built from the Go module proxy where Go is present, or from Cargo's registry, in some minutes, and kept where
-# `go install` or `cargo install` puts programs.
+# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1), and `--demo` installs
+# what `make demo` needs alone. Daemons that come with the packages are neither started nor left to start with the machine.
+# `--sing-box`, `--caddy`, `--wireguard` and `--quiche` install that one alone, which experiments and tests stand beside: it
+# is in no Debian, and is built from the Go module proxy where Go is present, or from Cargo's registry, in some minutes, and
+# kept where `go install` or `cargo install` puts programs.
 set -eu
 
 # a program of the Go module proxy: its name, its version, its package, and flags
@@ -110,6 +111,16 @@ install_pebble() {
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks redsocks tinyproxy-bin openssh-server unbound
 openssh-client netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
 python3-venv clang llvm postgresql systemd gpg gpg-agent ca-certificates'
+[ "${1-}" != --demo ] || packages='curl nginx'
+# what is in no package
+install_others() {
+    if [ "${1-}" = --demo ]; then
+        return 0
+    fi
+    install_tries
+    install_pebble
+    install_wireguard
+}
 
 missing=
 for package in $packages; do
@@ -126,9 +137,7 @@ if [ "${1-}" = --check ] && ! pebble_is_there; then
     [ -n "$missing" ] || exit 1
 fi
 if [ -z "$missing" ]; then
-    install_tries
-    install_pebble
-    install_wireguard
+    install_others "$@"
     echo "peers: all installed"
     exit 0
 fi
@@ -155,12 +164,30 @@ if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
     $as_root chmod 755 "$policy"
 fi
-tidy() { [ -z "$ours" ] || $as_root rm -f "$policy"; }
+# services and sockets that start with the machine
+enabled() {
+    if [ -d /run/systemd/system ]; then
+        systemctl list-unit-files --type=service,socket --state=enabled --no-legend --no-pager | awk '{ print $1 }'
+    fi
+}
+before=$(enabled)
+# also where apt fails half-way
+tidy() {
+    [ -z "$ours" ] || $as_root rm -f "$policy"
+    # without a list of before, all would be new
+    [ -n "$before" ] || return 0
+    new=
+    for unit in $(enabled); do
+        printf '%s\n' "$before" | grep -qxF -- "$unit" || new="$new $unit"
+    done
+    [ -n "$new" ] || return 0
+    echo "peers: systemctl disable --now$new (their packages had them start with the machine)"
+    # shellcheck disable=SC2086 # a list of words
+    $as_root systemctl disable --quiet --now $new || echo "peers: they stay enabled" >&2
+}
 trap tidy EXIT
 echo "peers: apt-get install --no-install-recommends$missing"
 $as_root apt-get update -q
 # shellcheck disable=SC2086 # a list of words
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
-install_tries
-install_pebble
-install_wireguard
+install_others "$@"

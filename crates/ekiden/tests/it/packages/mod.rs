@@ -3,6 +3,7 @@
 
 mod deb;
 mod image;
+mod peers;
 mod repository;
 mod service;
 
