@@ -194,6 +194,17 @@ fn configurations_in_the_book_are_usable_as_they_stand() {
     assert!(wrong.is_empty(), "ekiden refuses:\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn the_clients_of_a_pair_by_hand_are_added_to_what_joining_writes() {
+    let page = fs::read_to_string(root().join("docs/book/src/guides/pair.md")).unwrap();
+    let block = page.rsplit("\n```toml\n").next().unwrap().split("\n```").next().unwrap();
+    assert!(block.starts_with("listen = "), "{block}");
+    let joined = "[upstream.shore]\nurl = \"tunnel://shore\"\n[[route]]\nthrough = [\"shore\"]\n";
+    let reading = ekiden_config::read(&format!("{block}\n{joined}"), "pair.md");
+    assert!(reading.is_usable(), "{}", ekiden_config::render_all(&reading.problems));
+    assert_eq!(reading.draft.routes.len(), 1);
+}
+
 /// The tests that the page on security names: `crate module::test`, as `cargo test -p` takes them.
 fn named_tests(page: &str) -> Vec<(String, String)> {
     let spans = page.split('`').skip(1).step_by(2);
