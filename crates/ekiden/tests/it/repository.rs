@@ -205,6 +205,20 @@ fn the_clients_of_a_pair_by_hand_are_added_to_what_joining_writes() {
     assert_eq!(reading.draft.routes.len(), 1);
 }
 
+#[test]
+fn a_guide_adds_each_account_once() {
+    for (path, text) in files(&["md"]) {
+        if !path.starts_with("docs/book/src/guides") {
+            continue;
+        }
+        let mut seen = BTreeSet::new();
+        for rest in text.split("ekiden account add ").skip(1) {
+            let name = rest.split_whitespace().next().unwrap_or_default();
+            assert!(seen.insert(name), "{}: {name} is there already", path.display());
+        }
+    }
+}
+
 /// The tests that the page on security names: `crate module::test`, as `cargo test -p` takes them.
 fn named_tests(page: &str) -> Vec<(String, String)> {
     let spans = page.split('`').skip(1).step_by(2);
