@@ -28,8 +28,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The files of the relay with the named configuration, else of the service where root runs this, else the user's.
-    /// Errors: there is no home, or the service is somebody else's to set up.
+    /// The files of the relay with the named configuration, else of the service or the machine where root runs this, else
+    /// the user's. Errors: there is no home, or the service is somebody else's to set up.
     pub(crate) fn of(named: Option<&Path>) -> Result<Self, String> {
         let is_root = rustix::process::geteuid().is_root();
         let user = if is_root { service_user() } else { None };
@@ -37,7 +37,10 @@ impl Place {
         let elsewhere = std::env::var_os("XDG_CONFIG_HOME").is_some();
         let config = match named {
             Some(named) => std::path::absolute(named).map_err(|error| error.to_string())?,
-            None if user.is_some() && !elsewhere => PathBuf::from(CONFIG),
+            // without the service's user, too: root's daemon reads it before its home's
+            None if !elsewhere && (user.is_some() || (is_root && Path::new(CONFIG).exists())) => {
+                PathBuf::from(CONFIG)
+            }
             None if !elsewhere && !is_root && unit().is_some() => {
                 return Err("ekiden is installed as a service here, which root sets up: run this with sudo; \
                      --config FILE sets up a relay of your own"

@@ -42,3 +42,29 @@ fn the_service_gets_its_files_and_its_clients_network() {
     let peers = machine.lines("PEER");
     assert!(peers.iter().any(|line| line.starts_with("shore  this relay sends 2 Mbit/s")), "{all}");
 }
+
+/// A router: the static program, a configuration of the machine, and no user of a service.
+const ROUTER: &str = r#"
+sed -i '/^ekiden:/d' /etc/passwd
+mkdir -p /etc/ekiden /run/root
+echo '# mine' > /etc/ekiden/config.toml
+export HOME=/run/root
+$ekiden init modem --rate '4 Mbit/s' --listen 127.0.0.1:3129 --yes 2>&1 | sed 's/^/SAID /'
+echo "HOME $(find /run/root -mindepth 1 | wc -l)"
+sed 's/^/FILE /' /etc/ekiden/config.toml
+trap 'kill $first 2>/dev/null' EXIT
+$ekiden serve & first=$!
+answers $ekiden
+$ekiden status | sed 's/^/STATUS /'
+"#;
+
+#[test]
+fn the_daemon_of_root_reads_what_was_set_up_without_a_user_of_the_service() {
+    let Some(machine) = Machine::run(ROUTER) else { return };
+    let all = machine.all();
+    assert_eq!(machine.lines("HOME"), ["0"], "{all}");
+    let file = machine.lines("FILE");
+    assert!(file.contains(&"# mine") && file.contains(&"rate = \"4 Mbit/s\""), "{all}");
+    let status = machine.lines("STATUS").join("\n");
+    assert!(status.contains("127.0.0.1:3129"), "{all}");
+}
