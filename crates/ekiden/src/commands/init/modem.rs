@@ -4,6 +4,7 @@ use super::Failed;
 use super::session::{Plan, Session, shown};
 use crate::cli::init::Modem;
 use crate::exit;
+use ekiden_linux::bpf::{Missing, Needs};
 use ekiden_model::units::{Rate, UnitError};
 
 pub(super) fn set_up(mut session: Session, args: Modem) -> Result<u8, Failed> {
@@ -34,9 +35,39 @@ pub(super) fn set_up(mut session: Session, args: Modem) -> Result<u8, Failed> {
         "the line below is this relay's address: clients use it as their HTTP or SOCKS proxy"
             .to_owned(),
     ];
-    // for the service, the unit loads it
-    if session.place.service.is_none() {
-        remains.insert(0, "the daemon needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN to hold a rate in the kernel, or root loads it once: `sudo ekiden bpf load --user ekiden`; `ekiden doctor` says what is missing".to_owned());
+    if let Some(said) = in_the_way(&Needs::look(), session.place.service.is_some()) {
+        remains.insert(0, said);
     }
     Ok(session.finish(&remains, &shown(at)))
+}
+
+/// What this machine lacks to hold a rate, or what the daemon needs for it.
+fn in_the_way(needs: &Needs, is_service: bool) -> Option<String> {
+    match needs.met() {
+        Ok(()) | Err(Missing::Privilege) => {
+            // for the service, the unit loads it
+            (!is_service).then(|| "the daemon needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN to hold a rate in the kernel, or root loads it once: `sudo ekiden bpf load --user \"$(id -un)\"`; `ekiden doctor` says what is missing".to_owned())
+        }
+        Err(missing) => Some(format!(
+            "no rate is held on this machine, and the leg uses the next of its `congestion`: {missing}"
+        )),
+    }
+}
+
+#[cfg(all(test, feature = "bpf"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_is_named_and_the_command_names_this_user() {
+        let needs = Needs { types: true, kernel: (6, 18), permitted: false, compiled: true };
+        let said = in_the_way(&needs, false).unwrap();
+        assert!(said.contains("`sudo ekiden bpf load --user \"$(id -un)\"`"), "{said}");
+        assert_eq!(in_the_way(&Needs { permitted: true, ..needs }, true), None);
+        // Debian 12's own
+        for is_service in [false, true] {
+            let said = in_the_way(&Needs { kernel: (6, 1), ..needs }, is_service).unwrap();
+            assert!(said.ends_with("this is Linux 6.1, and it takes 6.4 or later"), "{said}");
+        }
+    }
 }
