@@ -1,6 +1,7 @@
 //! The client of the control socket, for `status`, `top`, `explain`, `alerts`, `doctor`, `init` and `peer`.
 
 use crate::daemon::control;
+use crate::setup::place;
 use ekiden_alerts::Trial;
 use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Measured, Status};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -19,11 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The status of 20,000 connections takes about 50 MiB.
 const LONGEST: usize = 1 << 30;
 
+/// What shows why the service does not run.
+pub(crate) const SEE_SERVICE: &str = "systemctl status ekiden; journalctl -u ekiden -n 20";
+
 /// Why the daemon could not be asked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum AskError {
     /// No daemon answers on any of these sockets.
     NoDaemon(Vec<PathBuf>),
+    /// Nor does the service, which is installed here.
+    NoService(Vec<PathBuf>),
     /// This user may not use the socket.
     Denied(PathBuf),
     /// None within so many seconds.
@@ -35,14 +41,16 @@ pub(crate) enum AskError {
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDaemon(places) => {
-                let places: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
-                write!(
-                    f,
-                    "no ekiden answers on {}: start one with `ekiden serve`, or give its socket with --socket",
-                    places.join(" or ")
-                )
-            }
+            Self::NoDaemon(places) => write!(
+                f,
+                "no ekiden answers on {}: start one with `ekiden serve`, or give its socket with --socket",
+                any_of(places)
+            ),
+            Self::NoService(places) => write!(
+                f,
+                "the service does not answer on {}: `{SEE_SERVICE}` says why; another's socket is given with --socket",
+                any_of(places)
+            ),
             Self::Denied(path) => write!(
                 f,
                 "{} belongs to another user: run this as that user or as root (sudo)",
@@ -63,6 +71,11 @@ impl fmt::Display for AskError {
 }
 
 impl std::error::Error for AskError {}
+
+fn any_of(places: &[PathBuf]) -> String {
+    let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+    places.join(" or ")
+}
 
 /// Opening a flow, 5 s for each direction, and the time-outs of a peer that does not answer.
 const MEASURING: Duration = Duration::from_secs(120);
@@ -169,7 +182,11 @@ async fn send<T: DeserializeOwned>(
         let document = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
         return Ok((Some(document), body));
     }
-    Err(denied.map_or(AskError::NoDaemon(places), AskError::Denied))
+    Err(match denied {
+        Some(path) => AskError::Denied(path),
+        None if socket.is_none() && place::unit().is_some() => AskError::NoService(places),
+        None => AskError::NoDaemon(places),
+    })
 }
 
 async fn request(
@@ -201,6 +218,12 @@ async fn request(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_that_does_not_answer_is_not_started_by_hand() {
+        let said = AskError::NoService(vec!["/run/ekiden/ekiden.sock".into()]).to_string();
+        assert!(said.contains(SEE_SERVICE) && !said.contains("ekiden serve"), "{said}");
+    }
 
     #[tokio::test]
     async fn a_daemon_that_is_late_is_no_other_version() {

@@ -62,7 +62,7 @@ impl Finding {
     }
 
     /// Mended by another command.
-    fn run(mut self, command: &str) -> Self {
+    pub(super) fn run(mut self, command: &str) -> Self {
         self.mend = Some(command.into());
         self
     }

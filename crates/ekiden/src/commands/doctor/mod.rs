@@ -4,7 +4,7 @@
 //! named, a few handshakes to it are looked at as well; and if a daemon runs here, what it met on its
 //! paths.
 
-use super::client;
+use super::client::{self, AskError};
 use crate::print::warn;
 use crate::setup::clock;
 use crate::{cli, exit};
@@ -55,6 +55,8 @@ pub(crate) struct DoctorOptions {
     pub tunnel: Option<Measured>,
     /// What a daemon that runs on this machine says of itself.
     pub running: Option<Status>,
+    /// Why there is nothing that it says.
+    pub unasked: Option<AskError>,
     /// The files that the configuration names, where none is ordered.
     pub tls: Tls,
     /// The gateway that the configuration asks for.
@@ -157,11 +159,10 @@ pub(crate) fn command(args: cli::Doctor) -> u8 {
 fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error>> {
     let cli::Doctor { with, apply, persist, socket, json } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let running = match runtime.block_on(client::status(socket.as_deref())) {
-        Ok((status, _)) => Some(status),
-        // a daemon is optional unless its socket was given
+    let (running, unasked) = match runtime.block_on(client::status(socket.as_deref())) {
+        Ok((status, _)) => (Some(status), None),
         Err(error) if socket.is_some() => return Err(error.into()),
-        Err(_) => None,
+        Err(error) => (None, Some(error)),
     };
     let (with, peer) = match with {
         Some(name) if !name.contains(':') => (None, Some(name)),
@@ -182,13 +183,34 @@ fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error
     let dns = settings.as_ref().map_or_else(|_| Vec::new(), |s| s.dns.listen.clone());
     let tls = settings.ok().filter(|settings| !settings.acme.is_on()).map(|settings| settings.tls);
     let tls = tls.unwrap_or_default();
-    Ok(DoctorOptions { json, apply, persist, with, tunnel, running, tls, gateway, dns })
+    Ok(DoctorOptions { json, apply, persist, with, tunnel, running, unasked, tls, gateway, dns })
+}
+
+/// The finding about a daemon that says nothing.
+const DAEMON: &str = "daemon";
+
+/// What a daemon that says nothing means. Without the service's unit none need run.
+fn unasked(error: &AskError) -> Option<Finding> {
+    let why = "its certificates, accounts, gateway, names and paths are not looked at";
+    let told = |severity, what| findings::finding(DAEMON, severity, what, why);
+    Some(match error {
+        AskError::NoDaemon(_) => return None,
+        AskError::NoService(_) => told(Severity::Problem, "the service does not answer".to_owned())
+            .run(client::SEE_SERVICE),
+        AskError::Denied(path) => {
+            let what = format!("the daemon was not asked: {} is another user's", path.display());
+            told(Severity::Warning, what).run("sudo ekiden doctor")
+        }
+        AskError::Slow(..) => told(Severity::Problem, error.to_string()),
+        AskError::Answer(..) => told(Severity::Warning, error.to_string()),
+    })
 }
 
 /// Judges these facts and what a running daemon says; what matters most first.
 fn look(options: &DoctorOptions, facts: &Facts) -> Vec<Finding> {
     let running = options.running.as_ref();
-    let mut found = findings(facts, running);
+    let mut found: Vec<_> = options.unasked.as_ref().and_then(unasked).into_iter().collect();
+    found.extend(findings(facts, running));
     if let Some(why) = clock::behind() {
         let means = "certificates, quotas and invitations depend on the time";
         found.insert(0, findings::finding("clock", Severity::Problem, why, means));

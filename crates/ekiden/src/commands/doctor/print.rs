@@ -2,7 +2,7 @@
 
 use super::apply::{self, KEPT_IN};
 use super::tunnel;
-use super::{DoctorReport, Finding, ProxyReport, Severity};
+use super::{DAEMON, DoctorReport, Finding, ProxyReport, Severity};
 use crate::print::count;
 use std::io::{self, Write};
 
@@ -82,6 +82,8 @@ fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> i
         "Something does not work"
     } else if named_failed(report) {
         "What was named with --with failed"
+    } else if others.iter().any(|finding| finding.id == DAEMON) {
+        "The daemon was not asked"
     } else {
         "Everything works, not at full speed"
     };
@@ -105,8 +107,8 @@ fn named_failed(report: &DoctorReport) -> bool {
 /// What is missing for full speed, in one line: what `--apply` mends, and what a command above does. Notes cost no
 /// speed by themselves. `asked` of a relay: what only costs speed is not above.
 fn missing(others: &[&Finding], applied: bool, asked: bool) -> String {
-    let slow: Vec<_> =
-        others.iter().filter(|finding| finding.severity >= Severity::Warning).collect();
+    let costs = |finding: &&&Finding| finding.severity >= Severity::Warning && finding.id != DAEMON;
+    let slow: Vec<_> = others.iter().filter(costs).collect();
     let settings: usize = slow.iter().map(|finding| finding.settings.len()).sum();
     let mut by_hand = 0;
     let mut above = Vec::new();

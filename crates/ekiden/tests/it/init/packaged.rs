@@ -23,6 +23,7 @@ END
 chmod 755 /run/bin/systemctl
 PATH=/run/bin:$PATH
 trap 'kill $(cat /run/daemon) $page 2>/dev/null' EXIT
+for command in status doctor; do $ekiden $command 2>&1 | sed 's/^/DEAD /'; done
 systemctl start ekiden
 : > /run/asked
 serve_page
@@ -39,6 +40,7 @@ as_user account set x --weight 2
 as_user account list
 as_user token rotate
 as_user token show
+setpriv --reuid 4713 --regid 4713 --clear-groups env HOME=/run/home $ekiden doctor 2>&1 | sed 's/^/OTHER /'
 echo "HOME $(find /run/home -mindepth 1 | wc -l)"
 line=$(/run/ekiden-program init half-way --name localhost --yes 2>/run/said) || echo "FAILED $(cat /run/said)"
 sed 's/^/SAID /' /run/said
@@ -57,6 +59,16 @@ fn one_command_sets_the_running_service_up() {
     let Some(machine) = Machine::run(SCRIPT) else { return };
     let all = machine.all();
     let lines = |word: &str| machine.lines(word);
+    // no command calls a service that is not there fine, nor one that it could not ask
+    let dead = lines("DEAD").join("\n");
+    assert_eq!(dead.matches("the service does not answer").count(), 2, "{all}");
+    assert_eq!(dead.matches("journalctl -u ekiden -n 20").count(), 2, "{all}");
+    let other = lines("OTHER").join("\n");
+    assert!(other.contains("the daemon was not asked: /run/ekiden/ekiden.sock"), "{all}");
+    assert!(other.contains("$ sudo ekiden doctor"), "{all}");
+    for said in [dead, other] {
+        assert!(!said.contains("Everything works") && !said.contains("Passed"), "{all}");
+    }
     // who is neither root nor the service changes nothing, and hears of it
     assert_eq!(lines("USER").len(), 8, "{all}");
     for line in lines("USER") {

@@ -116,6 +116,32 @@ fn the_last_line_says_what_is_missing_for_full_speed() {
 }
 
 #[test]
+fn a_daemon_that_says_nothing_is_found_and_costs_no_setting() {
+    let socket = || "/run/ekiden/ekiden.sock".into();
+    let look = |error| {
+        let options = DoctorOptions { unasked: Some(error), ..DoctorOptions::default() };
+        let findings = look(&options, &recorded());
+        let found = findings.iter().find(|finding| finding.id == DAEMON).cloned();
+        (found, print(&DoctorReport { findings, ..report(recorded()) }, None))
+    };
+    let (dead, text) = look(AskError::NoService(vec![socket()]));
+    let dead = dead.unwrap();
+    assert_eq!((dead.severity, &dead.what[..]), (Severity::Problem, "the service does not answer"));
+    assert_eq!(dead.mend.as_deref(), Some("systemctl status ekiden; journalctl -u ekiden -n 20"));
+    assert!(text.contains("\nSomething does not work: 1 problem, "), "{text}");
+    let (closed, text) = look(AskError::Denied(socket()));
+    let closed = closed.unwrap();
+    assert!(closed.severity == Severity::Warning && closed.what.starts_with("the daemon was not"));
+    assert_eq!(closed.mend.as_deref(), Some("sudo ekiden doctor"));
+    assert!(text.contains("\nThe daemon was not asked: 0 problems, "), "{text}");
+    assert!(text.contains("\n5 settings are missing for full speed: "), "{text}");
+    let (late, _) = look(AskError::Slow(socket(), 5));
+    assert_eq!(late.unwrap().severity, Severity::Problem);
+    let (none, text) = look(AskError::NoDaemon(vec![socket()]));
+    assert!(none.is_none() && text.contains("\nEverything works, not at full speed: "), "{text}");
+}
+
+#[test]
 fn a_machine_as_it_should_be_has_no_warnings() {
     let mut facts = recorded();
     for (name, value) in [
