@@ -190,6 +190,20 @@ fn the_access_log_is_json_without_credentials_and_reopened() {
 }
 
 #[test]
+fn a_reload_that_is_refused_reopens_the_access_log() {
+    let daemon = start(&format!("{OPEN}[log]\naccess = \"DIR/access.log\"\n"));
+    let at = |name: &str| daemon.path().join(name);
+    fs::rename(at("access.log"), at("access.log.1")).unwrap();
+    fs::write(daemon.config(), "nonsense = 1\n").unwrap();
+    daemon.signal(Signal::HUP);
+    wait_for("the refusal", || !daemon.status()["refused_reload"].is_null());
+    drop(connect(&daemon, echo(), ""));
+    let lines = |name: &str| fs::read_to_string(at(name)).unwrap_or_default();
+    wait_for("a line", || lines("access.log").ends_with('\n') || !lines("access.log.1").is_empty());
+    assert_eq!((lines("access.log").lines().count(), lines("access.log.1")), (1, String::new()));
+}
+
+#[test]
 fn an_access_log_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
     let home = home(&format!("{OPEN}[log]\naccess = \"DIR/pipe\"\n"));
     let path = home.path().join("pipe");

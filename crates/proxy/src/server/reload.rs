@@ -66,9 +66,16 @@ impl Server {
     }
 
     /// A new configuration was refused for these reasons, here or before it came here. The status says so until another
-    /// one is taken.
+    /// one is taken. The access log is opened again all the same.
     pub fn on_reload_refused(&self, why: Vec<String>) {
-        *locked(&self.inner.refused_reload) = Some((clock::now(), why));
+        let inner = &self.inner;
+        // its file may have been moved away, whatever the configuration says
+        let log = inner.log.prepare(&inner.config().settings.access_log);
+        match log {
+            Ok(log) => inner.log.replace(log),
+            Err(error) => tracing::error!("the access log cannot be opened again: {error}"),
+        }
+        *locked(&inner.refused_reload) = Some((clock::now(), why));
     }
 
     /// Stops: accepts no new connections, ends idle ones, and lets live ones finish within `limit`.
