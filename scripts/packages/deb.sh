@@ -20,6 +20,7 @@ put 644 "$packaging/ekiden.service" /usr/lib/systemd/system/ekiden.service
 put 644 "$packaging/ekiden.sysusers" /usr/lib/sysusers.d/ekiden.conf
 put 644 "$packaging/ekiden.tmpfiles" /usr/lib/tmpfiles.d/ekiden.conf
 put 644 "$packaging/config.toml" /etc/ekiden/config.toml
+put 644 "$packaging/ekiden.logrotate" /etc/logrotate.d/ekiden
 put 644 "$packaging/copyright" $doc/copyright
 # the licence with its own copyright line, as the format wants it: indented, empty lines as dots
 {
@@ -52,7 +53,7 @@ Section: net
 Priority: optional
 Installed-Size: $size
 Recommends: ca-certificates
-Suggests: nftables
+Suggests: logrotate, nftables
 Description: TCP accelerator for long, lossy, asymmetric and shared links
  Ekiden cuts a long TCP path into legs. Each leg has its own congestion control,
  pace and buffers. Between two relays a tunnel holds its rate across loss and
@@ -61,7 +62,7 @@ Description: TCP accelerator for long, lossy, asymmetric and shared links
  Clients speak HTTP, CONNECT, SOCKS5 or SOCKS4a. The relay has accounts with
  rates and quotas, an HTTP cache, and a laboratory with emulated links.
 END
-echo /etc/ekiden/config.toml >"$control/conffiles"
+printf '%s\n' /etc/ekiden/config.toml /etc/logrotate.d/ekiden >"$control/conffiles"
 install -m 755 "$packaging/debian/postinst" "$packaging/debian/prerm" "$packaging/debian/postrm" "$control/"
 (cd "$tree" && find etc usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$control/md5sums"
 dpkg-deb --root-owner-group "-Z${COMPRESS:-xz}" --build "$tree" "$out.new" >/dev/null

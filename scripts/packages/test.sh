@@ -175,6 +175,11 @@ inside systemctl reload ekiden
 await "curl after a reload" served
 [ "$process" != "$(inside systemctl show -P MainPID ekiden)" ] || fail "not restarted"
 inside ekiden status --json | grep -q '"reloads": *1' || fail "not reloaded"
+# the next lines go to the new file
+inside logrotate --force /etc/logrotate.d/ekiden || fail "logrotate"
+inside ls /var/log/ekiden/access.log.1 >/dev/null || fail "the access log is not rotated"
+logged() { served && inside grep -q . /var/log/ekiden/access.log; }
+await "nothing is written after a rotation" logged
 token=$(inside ekiden peer invite --name ship --address 127.0.0.1:4433 --send '50 Mbit/s' --receive '50 Mbit/s' 2>/dev/null)
 echo 'a long password' | inside ekiden account add tanaka --user anna --password-stdin >/dev/null || fail "account add"
 inside ekiden token rotate >/dev/null || fail "token rotate"
@@ -192,7 +197,7 @@ await "no tunnel with the peer" served http://127.0.0.1:3129
 inside ekiden peer list | grep -q '^ship .*connects to this relay' || fail "the peer was not admitted"
 # or the daemon would wait for its connections
 pkill -KILL -P "$ship" || true
-say "served, reloaded, an account added, a peer invited and admitted"
+say "served, reloaded, its access log rotated, an account added, a peer invited and admitted"
 
 # ---- the kernel's rate holding ----------------------------------------------------------------------------------------
 

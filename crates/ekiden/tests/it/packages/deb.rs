@@ -16,7 +16,9 @@ fn a_debian_package_has_all_that_a_service_needs() {
     run(Command::new("dpkg-deb").arg("--raw-extract").args([&deb, &tree]));
     for (file, part) in [
         ("DEBIAN/conffiles", "/etc/ekiden/config.toml"),
+        ("DEBIAN/conffiles", "/etc/logrotate.d/ekiden"),
         ("etc/ekiden/config.toml", "127.0.0.1:3128"),
+        ("etc/logrotate.d/ekiden", "systemctl reload ekiden"),
         ("usr/lib/systemd/system/ekiden.service", "ExecStart=/usr/bin/ekiden serve"),
         ("usr/lib/sysusers.d/ekiden.conf", "u ekiden "),
         ("usr/lib/tmpfiles.d/ekiden.conf", "/var/lib/ekiden"),
