@@ -55,7 +55,9 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
         // the stream lasts as long as the tunnel, over reloads
         let config = || Arc::clone(&session.in_effect.borrow());
         let client = Client::peer(arrival.peer());
-        let serving = Box::pin(serve_names(config, client, session.transfer(), PEER, stream));
+        // it may ask as long as its tunnel stands
+        let admit = || Some(client.clone());
+        let serving = Box::pin(serve_names(config, admit, session.transfer(), PEER, stream));
         session.unless_stopping(serving).await;
         return None;
     }

@@ -198,11 +198,11 @@ impl Inner {
     fn answer_on(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
         let dns = &self.shared.dns;
         let ip = client.ip().to_canonical();
-        let Some(asking) = Client::admit(&self.config(), Origin::Tcp(ip)) else {
+        if Client::admit(&self.config(), Origin::Tcp(ip)).is_none() {
             dns.counts.refused.fetch_add(1, Relaxed);
             let _ = socket::abort(stream.as_fd());
             return;
-        };
+        }
         let place = dns.stream(ip);
         // it may close somebody's idle connection: for a stream that has a place
         let room = place.and_then(|place| {
@@ -218,7 +218,8 @@ impl Inner {
         let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let serving = serve(|| inner.config(), asking, memory, CLIENT, stream);
+            let admit = || Client::admit(&inner.config(), Origin::Tcp(ip));
+            let serving = serve(|| inner.config(), admit, memory, CLIENT, stream);
             tokio::select! {
                 () = serving => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}

@@ -33,7 +33,7 @@ pub(crate) enum Origin {
 }
 
 /// A client that may ask, or a peer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Client {
     origin: Origin,
     asker: Asker,

@@ -31,6 +31,9 @@ pub(crate) const CLIENT: Limits = Limits { idle: Duration::from_secs(10), waitin
 pub(crate) const PEER: Limits = Limits { idle: Duration::from_secs(60), waiting: 1_024 };
 /// A reply must be taken within this time.
 const WRITING: Duration = Duration::from_secs(5);
+/// Whether the client still may ask is looked at again after so long: an account may be disabled meanwhile, or a rule
+/// taken away.
+const LOOKED: Duration = Duration::from_secs(1);
 /// A message that a rate holds up is tried again after so long.
 const AGAIN: Duration = Duration::from_millis(100);
 /// An answer that takes so many bytes takes no more than the question that waits for it, and does not count.
@@ -67,15 +70,17 @@ impl Ready {
 }
 
 /// Answers until the client ends the stream, asks nothing for too long, or sends a message that is shorter than a header.
-/// While a rate holds up a client's message, nothing more is read: replies on their way are not lost. `memory`: for
-/// answers that wait for their turn.
+/// While a rate holds up a client's message, nothing more is read: replies on their way are not lost. `admit`: the client
+/// as it may ask now; the stream ends where that is nobody, or another. `memory`: for answers that wait for their turn.
 pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
-    client: Client,
+    admit: impl Fn() -> Option<Client>,
     memory: TransferShare,
     Limits { idle, waiting }: Limits,
     stream: impl AsyncRead + AsyncWrite + Send,
 ) {
+    let Some(client) = admit() else { return };
+    let mut looked = Instant::now();
     let (mut from, mut to) = tokio::io::split(stream);
     let mut received = Messages::default();
     let mut later: JoinSet<Ready> = JoinSet::new();
@@ -110,6 +115,13 @@ pub(crate) async fn serve(
             }
         }
         while later.len() < waiting {
+            if looked.elapsed() >= LOOKED {
+                if admit().as_ref() != Some(&client) {
+                    config().shared.dns.counts.refused.fetch_add(1, Relaxed);
+                    return;
+                }
+                looked = Instant::now();
+            }
             let incoming = match held.take() {
                 Some(incoming) => incoming,
                 None => match received.take() {

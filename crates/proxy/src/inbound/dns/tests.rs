@@ -14,6 +14,7 @@ use hickory_resolver::proto::op::{Message, MessageType, OpCode, Query, ResponseC
 use hickory_resolver::proto::rr::rdata::{A, TXT};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::net::UdpSocket;
@@ -138,7 +139,8 @@ async fn codes_of_stream(
 ) -> Vec<ResponseCode> {
     let (mut ours, theirs) = duplex(1 << 16);
     let (config, memory) = (Arc::clone(config), memory(config));
-    let serving = tokio::spawn(serve(move || Arc::clone(&config), from, memory, limits, theirs));
+    let admit = move || Some(from.clone());
+    let serving = tokio::spawn(serve(move || Arc::clone(&config), admit, memory, limits, theirs));
     for id in 0..questions {
         ours.write_all(&question(id)).await.unwrap();
     }
@@ -188,6 +190,41 @@ async fn a_stream_that_no_rate_lets_go_on_ends_with_what_was_answered() {
     assert_eq!(config.shared.dns.counts.limited.load(Relaxed), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_once_its_client_may_not_ask_any_more_or_is_another() {
+    let from = vec!["192.0.2.0/24".parse().unwrap()];
+    let rule = Rule { from, allow: true, ..Rule::default() };
+    let named = config(|settings| settings.access.rules = vec![rule]);
+    let origin = Origin::Tcp([192, 0, 2, 1].into());
+    let before = Client::admit(&named, origin).unwrap();
+    let after = [
+        // the rule was taken away
+        Client::admit(&config(|_| {}), origin),
+        Some(Client { asker: Asker::Account(7), ..before.clone() }),
+        Some(Client { payer: Some("anna".into()), ..before.clone() }),
+    ];
+    for after in after {
+        let (mut ours, theirs) = duplex(1 << 16);
+        let current = Arc::new(Mutex::new(Some(before.clone())));
+        let (in_effect, seen) = (Arc::clone(&named), Arc::clone(&current));
+        let in_effect = move || Arc::clone(&in_effect);
+        let admit = move || locked(&seen).clone();
+        tokio::spawn(serve(in_effect, admit, memory(&named), CLIENT, theirs));
+        for id in 0..3 {
+            ours.write_all(&question(id)).await.unwrap();
+            let bytes = ours.read_u16().await.unwrap();
+            ours.read_exact(&mut vec![0; bytes.into()]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        *locked(&current) = after;
+        ours.write_all(&question(3)).await.unwrap();
+        let mut rest = Vec::new();
+        ours.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty(), "it was answered");
+    }
+    assert_eq!(named.shared.dns.counts.refused.load(Relaxed), 3);
+}
+
 #[tokio::test]
 async fn bytes_of_a_message_do_not_keep_a_stream_open() {
     let config = config(|_| {});
@@ -195,7 +232,7 @@ async fn bytes_of_a_message_do_not_keep_a_stream_open() {
     let (mut ours, theirs) = duplex(64);
     let memory = memory(&config);
     let config = move || Arc::clone(&config);
-    let serving = tokio::spawn(serve(config, client(None), memory, limits, theirs));
+    let serving = tokio::spawn(serve(config, || Some(client(None)), memory, limits, theirs));
     ours.write_all(&question(1)).await.unwrap();
     let mut sent = 0;
     while !serving.is_finished() && sent < 200 {
@@ -215,7 +252,7 @@ async fn a_message_without_a_header_ends_a_stream() {
     ours.write_all(&question(1)).await.unwrap();
     ours.write_all(&[0; 2]).await.unwrap();
     let memory = memory(&config);
-    serve(move || Arc::clone(&config), client(None), memory, PEER, theirs).await;
+    serve(move || Arc::clone(&config), || Some(client(None)), memory, PEER, theirs).await;
     let mut received = Vec::new();
     ours.read_to_end(&mut received).await.unwrap();
     assert!(received.len() > 12, "the question before is answered");
@@ -275,7 +312,7 @@ async fn answers_that_wait_for_a_slow_reader_have_a_share_of_memory() {
     let (mut ours, theirs) = duplex(2_048);
     let (in_effect, memory) = (Arc::clone(&config), memory(&config));
     let in_effect = move || Arc::clone(&in_effect);
-    let serving = tokio::spawn(serve(in_effect, client(None), memory, CLIENT, theirs));
+    let serving = tokio::spawn(serve(in_effect, || Some(client(None)), memory, CLIENT, theirs));
     for id in 0..NAMES {
         let asked = question_for(id, &format!("n{id}.example."), RecordType::TXT);
         ours.write_all(&asked).await.unwrap();
@@ -312,7 +349,7 @@ async fn short_answers_and_one_that_waits_need_no_memory() {
     let (mut ours, theirs) = duplex(1 << 16);
     let (in_effect, memory) = (Arc::clone(&config), memory(&config));
     let in_effect = move || Arc::clone(&in_effect);
-    let serving = tokio::spawn(serve(in_effect, client(None), memory, PEER, theirs));
+    let serving = tokio::spawn(serve(in_effect, || Some(client(None)), memory, PEER, theirs));
     ours.write_all(&question_for(1, "long.example.", RecordType::TXT)).await.unwrap();
     ours.write_all(&question_for(2, "short.example.", RecordType::A)).await.unwrap();
     let codes = codes_of(ours).await;
