@@ -17,6 +17,8 @@ pub struct Directory {
     users: HashMap<String, (AccountId, usize)>,
     relays: HashMap<String, AccountId>,
     prefixes: JointPrefixMap<IpNet, AccountId>,
+    /// Both addresses of each WireGuard device. Beyond the tunnel others may have them.
+    wireguard: HashMap<IpAddr, AccountId>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,8 +46,8 @@ impl Directory {
                         directory.prefixes.insert(canonical(*net), id);
                     }
                     Credential::Wireguard { v4, v6, .. } => {
-                        directory.prefixes.insert(IpAddr::V4(*v4).into(), id);
-                        directory.prefixes.insert(IpAddr::V6(*v6).into(), id);
+                        directory.wireguard.insert(IpAddr::V4(*v4), id);
+                        directory.wireguard.insert(IpAddr::V6(*v6), id);
                     }
                 }
             }
@@ -86,10 +88,15 @@ impl Directory {
         Some((account, &account.devices.get(*index)?.credential))
     }
 
-    /// The account at an address: of several prefixes that hold it, the longest.
+    /// The account at an address: of several prefixes that hold it, the longest. Those of WireGuard devices are none.
     pub fn by_address(&self, address: IpAddr) -> Option<&Arc<Account>> {
         let (_, id) = self.prefixes.get_lpm(&address.to_canonical().into())?;
         self.accounts.get(id)
+    }
+
+    /// The account of the WireGuard device that has an address in the tunnel.
+    pub fn by_wireguard(&self, address: IpAddr) -> Option<&Arc<Account>> {
+        self.accounts.get(self.wireguard.get(&address.to_canonical())?)
     }
 
     /// The account behind a relay.
@@ -167,10 +174,18 @@ mod tests {
             v6: v6.parse().unwrap(),
             key: "k".into(),
         };
-        let directory = Directory::new(4, vec![account(5, &[phone])]);
-        for at in [v4, v6] {
-            assert_eq!(directory.by_address(at.parse().unwrap()).unwrap().id, AccountId(5));
+        let directory =
+            Directory::new(4, vec![account(5, &[phone]), account(6, &[net("10.0.0.0/8")])]);
+        for (at, own) in [(v4, Some(6)), ("::ffff:10.77.0.2", Some(6)), (v6, None)] {
+            let at = at.parse().unwrap();
+            assert_eq!(directory.by_wireguard(at).unwrap().id, AccountId(5));
+            assert_eq!(
+                directory.by_address(at).map(|account| account.id.0),
+                own,
+                "outside the tunnel"
+            );
         }
+        assert!(directory.by_wireguard("10.77.0.3".parse().unwrap()).is_none());
         assert!(directory.by_peer("shop").is_none());
     }
 

@@ -58,8 +58,15 @@ pub trait Directory: fmt::Debug + Send + Sync {
         let _unused = quotas;
     }
 
-    /// The account at an address; `Err`: it may not connect now, and why.
+    /// The account at an address; `Err`: it may not connect now, and why. Addresses of WireGuard devices are none of these.
     fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>>;
+
+    /// The account of the WireGuard device that has an address in the tunnel; `Err`: it may not connect now, and why. Asked
+    /// only about addresses that this relay's door gives out: elsewhere they may be anybody's.
+    fn at_device(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+        let _unknown = address;
+        None
+    }
 
     /// The account behind a peer, by the peer's local name.
     fn behind(&self, relay: &str) -> Option<Result<Arc<KnownAccount>, String>>;
@@ -214,7 +221,8 @@ pub(crate) mod testing {
         Arc::new(KnownAccount { id, name: name.into(), allow: vec![], deny: vec![] })
     }
 
-    /// A directory that knows one account, number 7, at one address. It is busy for an empty password, and takes none.
+    /// A directory that knows one account, number 7, at one address, and number 8 of the WireGuard device at 10.77.0.2. It is
+    /// busy for an empty password, and takes none.
     #[derive(Debug)]
     pub(crate) struct OneAccount {
         pub(crate) name: &'static str,
@@ -224,6 +232,10 @@ pub(crate) mod testing {
     impl Directory for OneAccount {
         fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
             (address == self.at).then(|| Ok(account(7, self.name)))
+        }
+
+        fn at_device(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+            (address == IpAddr::from([10, 77, 0, 2])).then(|| Ok(account(8, "phone")))
         }
 
         fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {

@@ -13,13 +13,14 @@ use crate::observe::status::{ProfileStatus, TunnelStatus, UpstreamStatus};
 use crate::observe::udp_counts::AssociationLimits;
 use crate::outbound::dns::server::NameServers;
 use crate::outbound::resolve::Resolver;
-use crate::policy::accounts::Directory;
+use crate::policy::accounts::{Directory, KnownAccount};
 use crate::policy::route::{Chain, Route, scope};
 use crate::policy::upstream::Hop;
 use crate::runtime::certificate::Certificate;
 use crate::runtime::shared::Shared;
 use crate::settings::{Settings, UpstreamProtocol};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -136,6 +137,15 @@ impl RuntimeConfig {
     /// Peers whose tunnels routes use, in order of the routes.
     pub(crate) fn tunnel_peers(&self) -> impl Iterator<Item = &str> {
         self.routes.iter().filter_map(|route| Some(route.tunnel()?.upstream.host.as_str()))
+    }
+
+    /// The account at a client's address; `Err`: it may not connect now, and why. A WireGuard device has one where this
+    /// relay's door gives its address out: nobody else sends from it there.
+    pub(crate) fn account_at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+        let directory = self.directory.as_ref()?;
+        let is_device = self.settings.wireguard.is_client(address);
+        let device = if is_device { directory.at_device(address) } else { None };
+        device.or_else(|| directory.at(address))
     }
 
     /// How many associations of datagrams there may be, of which some are kept for accounts where there are any.

@@ -30,7 +30,7 @@ impl Session {
         let Some(directory) = &self.config.directory else { return Ok(None) };
         let found = match &self.arrival {
             Some(arrival) => directory.behind(arrival.peer()),
-            None => directory.at(self.address.ip()),
+            None => self.config.account_at(self.address.ip()),
         };
         found.transpose().map_err(|why| Failure::new(FailureKind::Denied, why))
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::destination::Destination;
+use crate::inbound::udp::forward::admit;
 use crate::observe::log_throttle::counting::lines_of;
 use crate::observe::registry::{Protocol, Registry};
 use crate::policy::accounts::Directory;
@@ -154,6 +155,26 @@ async fn asks_for_a_log_in_only_where_accounts_require_it() {
     assert!(remote.session.must_log_in());
     let known = fixture("192.0.2.1", directory(), Settings::default()).await;
     assert_eq!(known.session.identify().unwrap().unwrap().name, "home");
+}
+
+#[tokio::test]
+async fn a_device_s_address_is_an_account_s_only_where_the_relay_gives_it_out() {
+    let off = Settings::default();
+    let mut on = off.clone();
+    on.wireguard.listen = vec!["0.0.0.0:51820".parse().unwrap()];
+    let mut elsewhere = on.clone();
+    elsewhere.wireguard.network = "10.78.0.0/24".parse().unwrap();
+    for (settings, device) in [(off, None), (on, Some(8)), (elsewhere, None)] {
+        for (address, id) in [("10.77.0.2", device), ("10.77.0.3", Some(7))] {
+            let directory = OneAccount { name: "home", at: [10, 77, 0, 3].into() };
+            let directory = Some(Arc::new(directory) as Arc<dyn Directory>);
+            let session = fixture(address, directory, settings.clone()).await.session;
+            let found = session.identify().unwrap();
+            assert_eq!(found.map(|account| account.id), id, "{address}");
+            let of_datagrams = admit(&session.config, session.address).ok().flatten();
+            assert_eq!(of_datagrams.map(|account| account.id), id, "{address}");
+        }
+    }
 }
 
 #[test]

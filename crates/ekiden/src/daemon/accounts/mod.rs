@@ -223,6 +223,11 @@ impl accounts::Directory for AccountDirectory {
         Some(self.admitted(&directory, directory.by_address(address)?))
     }
 
+    fn at_device(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+        let directory = self.sync.directory();
+        Some(self.admitted(&directory, directory.by_wireguard(address)?))
+    }
+
     fn behind(&self, relay: &str) -> Option<Result<Arc<KnownAccount>, String>> {
         let directory = self.sync.directory();
         Some(self.admitted(&directory, directory.by_peer(relay)?))

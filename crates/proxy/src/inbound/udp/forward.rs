@@ -75,7 +75,7 @@ pub(crate) fn admit(
     config: &RuntimeConfig,
     client: SocketAddr,
 ) -> Result<Option<Arc<KnownAccount>>, Failure> {
-    let known = config.directory.as_ref().and_then(|directory| directory.at(client.ip()));
+    let known = config.account_at(client.ip());
     let account = known.transpose().map_err(|why| Failure::new(FailureKind::Denied, why))?;
     if account.is_none() {
         config.settings.decider(client.ip()).client()?;
