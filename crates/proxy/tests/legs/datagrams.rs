@@ -26,9 +26,15 @@ fn ask(relay: SocketAddr) -> (u8, SocketAddr, TcpStream) {
     asked(TcpStream::connect(relay).unwrap())
 }
 
-fn asked(mut tcp: TcpStream) -> (u8, SocketAddr, TcpStream) {
+fn asked(tcp: TcpStream) -> (u8, SocketAddr, TcpStream) {
+    asked_naming(tcp, ([0, 0, 0, 0], 0).into())
+}
+
+/// The same of a client that says where it sends from.
+fn asked_naming(mut tcp: TcpStream, own: SocketAddr) -> (u8, SocketAddr, TcpStream) {
     tcp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    // an address stands there as in a datagram's head
+    tcp.write_all(&[&[5, 1, 0, 5, 3, 0], &head(own)[3..]].concat()).unwrap();
     let mut head = [0; 6];
     tcp.read_exact(&mut head).unwrap();
     assert_eq!(head[..3], [5, 0, 5]);
@@ -436,6 +442,39 @@ fn drops_datagrams_from_strangers_on_both_sides() {
     let other = Client::of(&relay);
     assert_ne!(speaks(&other, &server), outside);
     client.hears_nothing();
+}
+
+#[test]
+fn a_datagram_that_cannot_be_read_takes_no_association() {
+    let (relay, server) = (with(|_| {}), Server::new());
+    let client = Client::of(&relay);
+    // behind the same NAT, or another user of this machine
+    let neighbour = socket(client.udp.local_addr().unwrap().ip());
+    neighbour.send_to(b"?", client.port).unwrap();
+    wait_for("counts(&relay).malformed == 1", || counts(&relay).malformed == 1);
+    speaks(&client, &server);
+    neighbour.send_to(&head(server.at()), client.port).unwrap();
+    wait_for("counts(&relay).foreign == 1", || counts(&relay).foreign == 1);
+}
+
+#[test]
+fn the_port_that_a_client_names_alone_sends() {
+    let (relay, server) = (with(|_| {}), Server::new());
+    let ip = relay.address.ip();
+    for (nth, named) in [[0_u8, 0, 0, 0], [127, 0, 0, 1]].into_iter().enumerate() {
+        let udp = socket(ip);
+        let own = SocketAddr::from((named, udp.local_addr().unwrap().port()));
+        let (_, port, tcp) = asked_naming(TcpStream::connect(relay.address).unwrap(), own);
+        let client = Client { tcp, udp, port };
+        socket(ip).send_to(&head(server.at()), client.port).unwrap();
+        let foreign = nth as u64 + 1;
+        wait_for("the neighbour's is dropped", || counts(&relay).foreign == foreign);
+        speaks(&client, &server);
+    }
+    // nothing comes from there, as where a client names what a NAT changes, or its destination
+    let elsewhere = SocketAddr::from(([192, 0, 2, 7], 53));
+    let (_, port, tcp) = asked_naming(TcpStream::connect(relay.address).unwrap(), elsewhere);
+    speaks(&Client { tcp, udp: socket(ip), port }, &server);
 }
 
 #[test]
