@@ -26,8 +26,8 @@ pub(crate) const SEE_SERVICE: &str = "systemctl status ekiden; journalctl -u eki
 /// Why the daemon could not be asked.
 #[derive(Debug, Clone)]
 pub(crate) enum AskError {
-    /// No daemon answers on any of these sockets.
-    NoDaemon(Vec<PathBuf>),
+    /// No daemon answers on any of these sockets. In that folder nobody was asked: it may be another user's.
+    NoDaemon(Vec<PathBuf>, Option<PathBuf>),
     /// Nor does the service, which is installed here.
     NoService(Vec<PathBuf>),
     /// This user may not use the socket.
@@ -41,11 +41,15 @@ pub(crate) enum AskError {
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDaemon(places) => write!(
-                f,
-                "no ekiden answers on {}: start one with `ekiden serve`, or give its socket with --socket",
-                any_of(places)
-            ),
+            Self::NoDaemon(places, left_out) => {
+                write!(
+                    f,
+                    "no ekiden answers on {}: start one with `ekiden serve`, or give its socket with --socket",
+                    any_of(places)
+                )?;
+                let Some(folder) = left_out else { return Ok(()) };
+                write!(f, "; {} is left out: it is not this user's alone", folder.display())
+            }
             Self::NoService(places) => write!(
                 f,
                 "the service does not answer on {}: `{SEE_SERVICE}` says why; another's socket is given with --socket",
@@ -161,7 +165,8 @@ async fn send<T: DeserializeOwned>(
     what: (Method, &str),
     patience: Duration,
 ) -> Result<(Option<T>, Bytes), AskError> {
-    let places = socket.map_or_else(control::places, |path| vec![path.to_owned()]);
+    let (places, left_out) =
+        socket.map_or_else(control::places, |path| (vec![path.to_owned()], None));
     let mut denied = None;
     for path in &places {
         let stream = match UnixStream::connect(path).await {
@@ -185,7 +190,7 @@ async fn send<T: DeserializeOwned>(
     Err(match denied {
         Some(path) => AskError::Denied(path),
         None if socket.is_none() && place::unit().is_some() => AskError::NoService(places),
-        None => AskError::NoDaemon(places),
+        None => AskError::NoDaemon(places, left_out),
     })
 }
 

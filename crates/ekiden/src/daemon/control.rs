@@ -89,19 +89,27 @@ pub(crate) fn default_path() -> PathBuf {
     }
 }
 
-/// The default paths for a client: its user's, then the service's.
-pub(crate) fn places() -> Vec<PathBuf> {
-    let service = PathBuf::from(SERVICE);
-    let mut places = vec![default_path()];
-    if places[0] != service {
-        places.push(service);
+/// The default paths for a client: its user's, then the service's. Also the folder in `/tmp`, where it is left out because
+/// another user may have put a socket there.
+pub(crate) fn places() -> (Vec<PathBuf>, Option<PathBuf>) {
+    trusted_places(default_path(), private_dir())
+}
+
+fn trusted_places(own: PathBuf, private_dir: PathBuf) -> (Vec<PathBuf>, Option<PathBuf>) {
+    let private = private_dir.join("ekiden.sock");
+    let mut places = vec![own];
+    for other in [PathBuf::from(SERVICE), private.clone()] {
+        if !places.contains(&other) {
+            places.push(other);
+        }
     }
-    // ignore what another user put there
-    let private = private_dir().join("ekiden.sock");
-    if !places.contains(&private) && check_private(&private_dir()).is_ok() {
-        places.push(private);
+    if check_private(&private_dir).is_ok() {
+        return (places, None);
     }
-    places
+    // also where it is not there: somebody may make it right now
+    places.retain(|place| *place != private);
+    let is_there = fs::symlink_metadata(&private_dir).is_ok();
+    (places, is_there.then_some(private_dir))
 }
 
 const SERVICE: &str = "/run/ekiden/ekiden.sock";
@@ -339,5 +347,23 @@ mod tests {
         assert!(check_private(dir.path()).is_err());
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(check_private(dir.path()), Ok(()));
+    }
+
+    #[test]
+    fn no_client_asks_at_a_socket_that_another_user_may_have_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = dir.path().join("private");
+        let (socket, own) = (private.join("ekiden.sock"), dir.path().join("run/ekiden.sock"));
+        let service = PathBuf::from(SERVICE);
+        let places = |own: &Path| trusted_places(own.to_owned(), private.clone());
+        assert_eq!(places(&socket), (vec![service.clone()], None), "it is not there");
+        fs::create_dir(&private).unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o755)).unwrap();
+        let left_out = Some(private.clone());
+        assert_eq!(places(&socket), (vec![service.clone()], left_out.clone()));
+        assert_eq!(places(&own), (vec![own.clone(), service.clone()], left_out));
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(places(&socket), (vec![socket.clone(), service.clone()], None));
+        assert_eq!(places(&own), (vec![own.clone(), service, socket], None));
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn reload(runtime: &Runtime, place: &Place) -> Option<Told> {
                 "the running daemon is of another version; {restart}"
             )));
         }
-        Err(AskError::NoDaemon(_) | AskError::NoService(_)) => return None,
+        Err(AskError::NoDaemon(..) | AskError::NoService(_)) => return None,
         Err(AskError::Denied(_)) => {
             let config = place.config.display();
             return Some(Told::fine(format!(

@@ -462,9 +462,13 @@ fn the_port_that_a_client_names_alone_sends() {
     let (relay, server) = (with(|_| {}), Server::new());
     let ip = relay.address.ip();
     for (nth, named) in [[0_u8, 0, 0, 0], [127, 0, 0, 1]].into_iter().enumerate() {
-        let udp = socket(ip);
-        let own = SocketAddr::from((named, udp.local_addr().unwrap().port()));
-        let (_, port, tcp) = asked_naming(TcpStream::connect(relay.address).unwrap(), own);
+        let stream = TcpStream::connect(relay.address).unwrap();
+        let port = |at: io::Result<SocketAddr>| at.unwrap().port();
+        // the connection's own port would not count
+        let differs = |udp: &UdpSocket| port(udp.local_addr()) != port(stream.local_addr());
+        let udp = iter::repeat_with(|| socket(ip)).find(differs).unwrap();
+        let own = SocketAddr::from((named, port(udp.local_addr())));
+        let (_, port, tcp) = asked_naming(stream, own);
         let client = Client { tcp, udp, port };
         socket(ip).send_to(&head(server.at()), client.port).unwrap();
         let foreign = nth as u64 + 1;

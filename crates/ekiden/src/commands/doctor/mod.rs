@@ -194,7 +194,7 @@ fn unasked(error: &AskError) -> Option<Finding> {
     let why = "its certificates, accounts, gateway, names and paths are not looked at";
     let told = |severity, what| findings::finding(DAEMON, severity, what, why);
     Some(match error {
-        AskError::NoDaemon(_) => return None,
+        AskError::NoDaemon(..) => return None,
         AskError::NoService(_) => told(Severity::Problem, "the service does not answer".to_owned())
             .run(client::SEE_SERVICE),
         AskError::Denied(path) => {

@@ -137,7 +137,7 @@ fn a_daemon_that_says_nothing_is_found_and_costs_no_setting() {
     assert!(text.contains("\n5 settings are missing for full speed: "), "{text}");
     let (late, _) = look(AskError::Slow(socket(), 5));
     assert_eq!(late.unwrap().severity, Severity::Problem);
-    let (none, text) = look(AskError::NoDaemon(vec![socket()]));
+    let (none, text) = look(AskError::NoDaemon(vec![socket()], None));
     assert!(none.is_none() && text.contains("\nEverything works, not at full speed: "), "{text}");
 }
 
