@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("quic_goes_through_the_tunnel", quic_goes_through_the_tunnel),
     ("quic_is_named_by_its_initial", quic_is_named_by_its_initial),
     ("quic_to_special_addresses_is_blocked", quic_to_special_addresses_is_blocked),
+    ("one_client_begins_so_many_flows_of_quic", one_client_begins_so_many_flows_of_quic),
     ("quic_without_a_way_is_blocked_or_direct", quic_without_a_way_is_blocked_or_direct),
 ];
 
@@ -184,6 +185,26 @@ fn quic_to_special_addresses_is_blocked(network: &Network) {
         let why = format!("{} is {kind}", at.to_canonical());
         wait_for(&why, || access_log(&pair.near).contains(&why));
     }
+}
+
+fn one_client_begins_so_many_flows_of_quic(network: &Network) {
+    let pair = pair(network, THROUGH);
+    let (_, at, _) = routed().into_iter().find(|(_, at, _)| at.is_ipv4()).unwrap();
+    wait_for("the end of what it may begin", || {
+        let sent = network.lan.run(|| {
+            // each from a port of its own, so that each would begin a flow
+            (0..400).try_for_each(|_| {
+                UdpSocket::bind((CLIENT, 0))?.send_to(b"hello", (at, 443)).map(drop)
+            })
+        });
+        sent.unwrap().unwrap();
+        pair.near.status()["udp"]["limited"].as_u64() > Some(0)
+    });
+    wait_for("those that it began", || pair.count("quic_blocked") > 0);
+    // others go on
+    let server = bind(&network.up, &format!("[{SERVER_V6}]:443"));
+    let other = network.lan.run(|| UdpSocket::bind((CLIENT_V6, 0))).unwrap().unwrap();
+    assert_eq!(ask(&other, &server).unwrap().ip().to_string(), SERVER_V6);
 }
 
 fn quic_without_a_way_is_blocked_or_direct(network: &Network) {

@@ -5,9 +5,10 @@ use super::gateway::{GatewayDoor, is_off};
 use super::housekeeping::keep;
 use crate::error::Failure;
 use crate::inbound::udp::diverted::{Blocked, WAITING};
-use crate::inbound::udp::flows::Flows;
+use crate::inbound::udp::flows::{FlowRate, Flows};
 use crate::inbound::udp::forward::{ForwardFlow, admit};
 use crate::observe::log_throttle::LogThrottle;
+use crate::observe::udp_counts::DropReason;
 use bytes::Bytes;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -78,7 +79,7 @@ impl Inner {
         blocked: Blocked,
     ) {
         let (socket, plain) = &*sockets;
-        let mut flows = Flows::new();
+        let (mut flows, mut rate) = (Flows::new(), FlowRate::new(clock::now()));
         let mut batch = ReceiveBatch::default();
         loop {
             // a port that always has datagrams must not keep other tasks from their turn
@@ -105,6 +106,11 @@ impl Inner {
                 }
                 let packet = Bytes::copy_from_slice(datagram.bytes);
                 let Some(packet) = flows.pass(&ends, packet) else { continue };
+                // its client repeats it, or takes TCP
+                if !rate.on_datagram(clock::now(), datagram.from.ip()) {
+                    self.shared.udp.count_dropped(DropReason::Limited);
+                    continue;
+                }
                 match self.begin_quic_flow(ends, &blocked) {
                     Some(flow) => flows.insert(ends, flow, packet),
                     None => {

@@ -1,7 +1,11 @@
 //! The flows of a port whose datagrams begin them, as a forwarded port and diverted QUIC have.
 
 use bytes::Bytes;
+use ekiden_model::resources::initial_rate::{Allowance, Config, InitialRate};
+use ekiden_model::resources::overload::Source;
+use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -47,6 +51,31 @@ impl<Ends: Ord> Flows<Ends> {
     }
 }
 
+/// Flows of one network, an IPv4 address or an IPv6 /64: so many at once, as a household's pages open some tens each, and
+/// 64 more a second.
+const OWN: Allowance = Allowance { burst: 256, interval: Span::from_micros(15_625) };
+/// Of all together, whose addresses may be forged: so many at once, and a second. One takes up to 80 µs of a core, also
+/// where it ends at once.
+const ALL: Allowance = Allowance { burst: 1_024, interval: Span::from_nanos(976_563) };
+/// Networks that are remembered.
+const NETWORKS: usize = 1_024;
+
+/// How many flows begin. Places bound those that live, and not those that end at once because they may go nowhere.
+#[derive(Debug)]
+pub(crate) struct FlowRate(InitialRate);
+
+impl FlowRate {
+    pub(crate) const fn new(now: Time) -> Self {
+        let config = Config { address: [OWN; 4], all: [ALL; 4], remembered: NETWORKS };
+        Self(InitialRate::new(config, now))
+    }
+
+    /// A datagram without a flow came: whether one may begin. It counts as a stranger's Initial does.
+    pub(crate) fn on_datagram(&mut self, now: Time, client: IpAddr) -> bool {
+        self.0.on_initial(now, Source::unproven(client), false)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +85,22 @@ mod tests {
         let (queue, packets) = channel(1);
         flows.insert(ends, queue, Bytes::new());
         packets
+    }
+
+    #[test]
+    fn one_network_begins_so_many_flows_and_leaves_some_to_others() {
+        let mut rate = FlowRate::new(Time::ZERO);
+        let mut begun = |second, client: IpAddr| {
+            let now = Time::ZERO + Span::from_secs(second);
+            (0..10_000).filter(|_| rate.on_datagram(now, client)).count()
+        };
+        let [one, other] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+        assert_eq!([begun(0, one), begun(0, other)], [256; 2]);
+        assert_eq!([begun(1, one), begun(1, other)], [64; 2]);
+        // of all, whatever addresses they bear
+        let mut rate = FlowRate::new(Time::ZERO);
+        let forged = (0..=u16::MAX).map(|nth| IpAddr::from([10, 0, (nth >> 8) as u8, nth as u8]));
+        assert_eq!(forged.filter(|client| rate.on_datagram(Time::ZERO, *client)).count(), 1_024);
     }
 
     #[test]
