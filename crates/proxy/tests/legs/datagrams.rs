@@ -6,7 +6,8 @@ use crate::upstream;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
 use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Rule, Settings, Udp};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::iter;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
