@@ -49,18 +49,19 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
         None => None,
     };
     let elsewhere = answer_names(&mut session, &devices)?;
-    let changes = match session.propose(&[])? {
+    let steps: Vec<String> = session.restart().into_iter().collect();
+    let changes = match session.propose(&steps)? {
         Plan::Do(changes) => changes,
         Plan::Nothing | Plan::Not => return Ok(exit::FINE),
     };
     let mut remains = remains(&changes.reading.settings);
-    remains.extend(elsewhere.into_iter().chain(handed.into_iter().flatten()));
+    remains.extend(elsewhere.into_iter().chain(handed));
     session.document.prepare(&changes, &session.place)?.commit()?;
     Ok(session.finish(&remains, ""))
 }
 
 /// The WireGuard door, and accounts for those who come by it. What is to be done then.
-fn let_telephones_in(session: &mut Session, host: &str) -> Result<Vec<String>, Failed> {
+fn let_telephones_in(session: &mut Session, host: &str) -> Result<String, Failed> {
     let document = &mut session.document;
     let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
     let has_port =
@@ -74,17 +75,11 @@ fn let_telephones_in(session: &mut Session, host: &str) -> Result<Vec<String>, F
     let listen = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
     document.set_list(&["wireguard"], "listen", &listen)?;
     document.set(&["wireguard"], "endpoint", endpoint.as_str())?;
-    let begins = !document.draft().accounts.enabled;
-    document.set(&["accounts"], "enabled", true)?;
-    if begins {
+    if session.begin_accounts()? {
         // those at home have none
-        document.set(&["accounts"], "required", false)?;
+        session.document.set(&["accounts"], "required", false)?;
     }
-    // one that is not running begins with them
-    let restart = (begins && session.is_running())
-        .then(|| "restart the service, since accounts begin at its start".to_owned());
-    let hand_out = "hand out a code: ekiden account add NAME --wireguard".to_owned();
-    Ok(restart.into_iter().chain([hand_out]).collect())
+    Ok("hand out a code: ekiden account add NAME --wireguard".to_owned())
 }
 
 /// Clients may ask at this machine's addresses there, where nobody else answers them already. What is to be said of

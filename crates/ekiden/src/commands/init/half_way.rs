@@ -6,7 +6,7 @@ use super::{Failed, password};
 use crate::cli::init::HalfWay;
 use crate::commands::record_change;
 use crate::exit;
-use crate::setup::{lan, running};
+use crate::setup::lan;
 use ekiden_accounts::{Account, AccountId, Attributes, NewDevices, Store, StoreError, hash};
 use ekiden_proxy::destination::Host;
 use std::fs;
@@ -48,8 +48,8 @@ pub(super) fn set_up(mut session: Session, args: HalfWay) -> Result<u8, Failed> 
     if !listen.is_empty() {
         document.listen(&[], &listen)?;
     }
-    let begins = !document.draft().accounts.enabled;
-    document.set(&["accounts"], "enabled", true)?;
+    session.begin_accounts()?;
+    let document = &mut session.document;
     if !document.says("leg.client.congestion") {
         // towards accounts: long, with some loss
         document.set_list(
@@ -63,15 +63,11 @@ pub(super) fn set_up(mut session: Session, args: HalfWay) -> Result<u8, Failed> 
     let certificate = Certificate::choose(&session.document, &wish, (&session.place, &folder))?;
     certificate.configure(&mut session.document, &name)?;
 
-    session.restarts = begins && running::is_service(&session.runtime, &session.place);
     let known = session.runtime.block_on(is_known(&session.document, &folder, &account))?;
     let new = (!known)
         .then(|| format!("add the account \"{account}\", with a password that is shown once"));
-    let restart = session
-        .restarts
-        .then(|| "restart the service, since accounts begin at its start".to_owned());
     let steps: Vec<String> =
-        certificate.step(&name).into_iter().chain(new).chain(restart).collect();
+        certificate.step(&name).into_iter().chain(new).chain(session.restart()).collect();
     let changes = match session.propose(&steps)? {
         Plan::Do(changes) => changes,
         Plan::Nothing => return Ok(exit::FINE),

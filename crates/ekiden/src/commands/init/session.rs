@@ -25,7 +25,7 @@ pub(super) struct Session {
     pub(super) asker: Asker,
     pub(super) runtime: Runtime,
     /// The service is restarted and not reloaded.
-    pub(super) restarts: bool,
+    restarts: bool,
     dry_run: bool,
     /// The options for the addresses on which it listens: for clients, and for tunnels.
     listen_options: [Option<&'static str>; 2],
@@ -106,9 +106,17 @@ impl Session {
         Ok(Plan::Do(changes))
     }
 
-    /// Whether a daemon runs here.
-    pub(super) fn is_running(&self) -> bool {
-        running::status(&self.runtime).is_some()
+    /// Accounts are to be there. A service that runs is restarted where they begin. Returns whether they do.
+    pub(super) fn begin_accounts(&mut self) -> Result<bool, Failed> {
+        let begins = !self.document.draft().accounts.enabled;
+        self.document.set(&["accounts"], "enabled", true)?;
+        self.restarts = begins && running::is_service(&self.runtime, &self.place);
+        Ok(begins)
+    }
+
+    /// The restart, as one of the steps to propose.
+    pub(super) fn restart(&self) -> Option<String> {
+        self.restarts.then(|| "restart the service, since accounts begin at its start".to_owned())
     }
 
     /// Refuses ports that other programs hold, those that the running daemon holds aside.

@@ -3,8 +3,8 @@
 use super::machine::Machine;
 
 /// The packaged configuration and unit, and in place of the service manager a program that starts the daemon as the
-/// unit does.
-const SCRIPT: &str = r#"
+/// unit does. `/run/asked` has what it is asked for from then on.
+const SERVICE: &str = r#"
 mkdir -p /run/systemd/system /etc/systemd/system /run/bin
 install -D -m 644 "$1/packaging/config.toml" /etc/ekiden/config.toml
 install -m 644 "$1/packaging/ekiden.service" /etc/systemd/system/ekiden.service
@@ -26,6 +26,9 @@ trap 'kill $(cat /run/daemon) $page 2>/dev/null' EXIT
 for command in status doctor; do $ekiden $command 2>&1 | sed 's/^/DEAD /'; done
 systemctl start ekiden
 : > /run/asked
+"#;
+
+const SCRIPT: &str = r#"
 serve_page
 as_user() {
     code=0
@@ -56,7 +59,7 @@ sed 's/^/AUDIT /' /var/lib/ekiden/audit-changes.jsonl
 
 #[test]
 fn one_command_sets_the_running_service_up() {
-    let Some(machine) = Machine::run(SCRIPT) else { return };
+    let Some(machine) = Machine::run(&format!("{SERVICE}{SCRIPT}")) else { return };
     let all = machine.all();
     let lines = |word: &str| machine.lines(word);
     // no command calls a service that is not there fine, nor one that it could not ask
@@ -94,4 +97,23 @@ fn one_command_sets_the_running_service_up() {
         return println!("SKIPPED: this kernel loads no congestion control: {modem}");
     }
     assert!(logged.contains("pinned") && !logged.contains("no congestion control"), "{all}");
+}
+
+const GATEWAY: &str = r#"
+device lan0 192.168.7.1/24
+/run/ekiden-program init gateway --device lan0 --wireguard relay.example --yes 2>&1 | sed 's/^/SAID /'
+cat /run/asked
+"#;
+
+/// Accounts begin at a start alone.
+#[test]
+fn a_gateway_for_telephones_restarts_the_running_service() {
+    let Some(machine) = Machine::run(&format!("{SERVICE}{GATEWAY}")) else { return };
+    let all = machine.all();
+    assert_eq!(machine.lines("SYSTEMCTL"), ["restart ekiden"], "{all}");
+    let said = machine.lines("SAID").join("\n");
+    for part in ["- restart the service", "the service was restarted", "hand out a code"] {
+        assert!(said.contains(part), "{part}: {all}");
+    }
+    assert!(!said.contains("took it over"), "{all}");
 }
