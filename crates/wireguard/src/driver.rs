@@ -10,6 +10,7 @@ use ekiden_linux::sockets::datagram;
 use ekiden_linux::sockets::receive_batch::{ReceiveBatch, merge};
 use ekiden_model::units::Span;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -54,25 +55,22 @@ pub enum DoorError {
 }
 
 impl Door {
-    /// Listens at `addresses` and moves packets between there and the device. Errors: [`DoorError`]; nothing is left then.
+    /// Listens at `addresses` and moves packets between there and the device. `[::]` is left out where the kernel has no
+    /// IPv6, unless it is the only one. Errors: [`DoorError`]; nothing is left then.
     pub fn start(
         addresses: &[SocketAddr],
         tun: Tun,
         engine: Engine,
         gate: impl Gate + 'static,
     ) -> Result<Self, DoorError> {
-        let open = |address: SocketAddr| {
-            let opened = datagram::open(address).and_then(|socket| {
-                datagram::allow_fragments(&socket)?;
-                datagram::report_destinations(&socket)?;
-                // merging saves work; without it they come one by one
-                let _ = merge(&socket);
-                Ok(socket)
-            });
-            opened.map_err(|error| DoorError::Listen { address, error })
-        };
-        let sockets: Vec<UdpSocket> =
-            addresses.iter().copied().map(open).collect::<Result<_, _>>()?;
+        let sockets = open_all(addresses, |address| {
+            let socket = datagram::open(address)?;
+            datagram::allow_fragments(&socket)?;
+            datagram::report_destinations(&socket)?;
+            // merging saves work; without it they come one by one
+            let _ = merge(&socket);
+            Ok(socket)
+        })?;
         let listen = sockets.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>()?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(io::Error::from)?;
@@ -116,6 +114,29 @@ impl Drop for Door {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// A socket at each address that is not left out.
+fn open_all(
+    addresses: &[SocketAddr],
+    open: impl Fn(SocketAddr) -> io::Result<UdpSocket>,
+) -> Result<Vec<UdpSocket>, DoorError> {
+    let (mut sockets, mut left_out) = (Vec::new(), None);
+    for address in addresses.iter().copied() {
+        let is_missing = |error: &io::Error| {
+            let every = address.is_ipv6() && address.ip().is_unspecified();
+            every && error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
+        };
+        match open(address) {
+            Ok(socket) => sockets.push(socket),
+            Err(error) if is_missing(&error) => left_out = Some((address, error)),
+            Err(error) => return Err(DoorError::Listen { address, error }),
+        }
+    }
+    match left_out {
+        Some((address, error)) if sockets.is_empty() => Err(DoorError::Listen { address, error }),
+        _ => Ok(sockets),
     }
 }
 
@@ -260,6 +281,24 @@ mod tests {
             true
         }
         fn on_tick(&mut self, _: Time) {}
+    }
+
+    #[test]
+    fn a_door_opens_without_the_ipv6_that_the_kernel_does_not_have() {
+        let four = |address: SocketAddr| match address.is_ipv4() {
+            true => UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)),
+            false => Err(Errno::AFNOSUPPORT.into()),
+        };
+        let opened = |texts: &[&str]| {
+            let addresses: Vec<SocketAddr> = texts.iter().map(|at| at.parse().unwrap()).collect();
+            open_all(&addresses, four).map(|sockets| sockets.len())
+        };
+        assert_eq!(opened(&["0.0.0.0:51820", "[::]:51820"]).unwrap(), 1);
+        // an address of its own is meant, and nobody would come in by none
+        for none in [&["0.0.0.0:51820", "[fd77::1]:51820"][..], &["[::]:51820"]] {
+            let why = opened(none).unwrap_err().to_string();
+            assert!(why.starts_with("cannot listen on [") && why.contains(none[none.len() - 1]));
+        }
     }
 
     #[test]

@@ -64,15 +64,16 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
 fn let_telephones_in(session: &mut Session, host: &str) -> Result<String, Failed> {
     let document = &mut session.document;
     let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-    let has_port =
-        !bare_v6 && host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let endpoint = match (has_port, bare_v6) {
-        (true, _) => host.to_owned(),
-        (false, true) => format!("[{host}]:{WIREGUARD_PORT}"),
-        (false, false) => format!("{host}:{WIREGUARD_PORT}"),
+    let given = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let given = given.filter(|_| !bare_v6);
+    let port = given.unwrap_or(WIREGUARD_PORT);
+    let endpoint = match (given, bare_v6) {
+        (Some(_), _) => host.to_owned(),
+        (None, true) => format!("[{host}]:{port}"),
+        (None, false) => format!("{host}:{port}"),
     };
-    let port = endpoint.rsplit_once(':').map_or("", |(_, port)| port);
-    let listen = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
+    let everywhere = lan::everywhere().into_iter().map(|ip| SocketAddr::new(ip, port).to_string());
+    let listen: Vec<String> = everywhere.collect();
     document.set_list(&["wireguard"], "listen", &listen)?;
     document.set(&["wireguard"], "endpoint", endpoint.as_str())?;
     if session.begin_accounts()? {

@@ -2,6 +2,7 @@
 
 mod arrangements;
 mod certificates;
+mod gateways;
 mod machine;
 mod packaged;
 mod refusals;
