@@ -1,4 +1,4 @@
-//! Ports that are taken, and by which process.
+//! Ports that are taken, by which process, and how to have them.
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs;
@@ -19,6 +19,22 @@ pub(crate) struct Obstacle {
     pub(crate) why: String,
     /// Whether a program has it; otherwise there is none to stop.
     pub(crate) is_taken: bool,
+}
+
+impl Obstacle {
+    /// The command after which a known server of names leaves its port to others.
+    pub(crate) fn mend(&self) -> Option<String> {
+        if self.why.contains("systemd-resolve") {
+            return Some("mkdir -p /etc/systemd/resolved.conf.d && printf '[Resolve]\\nDNSStubListener=no\\n' >/etc/systemd/resolved.conf.d/no-stub.conf && ln -sf /run/systemd/resolve/resolv.conf /etc/resolv.conf && systemctl restart systemd-resolved".to_owned());
+        }
+        let known = ["dnsmasq", "unbound", "named", "pdns_recursor"];
+        let name = known.into_iter().find(|name| self.why.contains(&format!("by {name},")))?;
+        Some(match name {
+            // it also hands out addresses, and without its own port 53 names this machine only where told to
+            "dnsmasq" => "printf 'port=0\\ndhcp-option=option:dns-server,0.0.0.0\\n' >/etc/dnsmasq.d/ekiden.conf && systemctl restart dnsmasq".to_owned(),
+            name => format!("systemctl disable --now {}", name.replace('_', "-")),
+        })
+    }
 }
 
 /// Why nothing can listen at an address now; `None` where it can, or where the process `own` does.
@@ -166,5 +182,20 @@ mod tests {
         let elsewhere = taken("192.0.2.77:3128".parse().unwrap(), Transport::Tcp, None).unwrap();
         assert!(elsewhere.why.contains("does not have the address"), "{elsewhere:?}");
         assert!(!elsewhere.is_taken, "there is no program to stop");
+    }
+
+    #[test]
+    fn servers_of_names_leave_their_port_and_go_on_with_the_rest() {
+        let mend = |by: &str| {
+            let why = format!("UDP 0.0.0.0:53 is taken by {by}, process 7");
+            Obstacle { why, is_taken: true }.mend()
+        };
+        assert!(mend("systemd-resolve").unwrap().contains("DNSStubListener=no"));
+        let dnsmasq = mend("dnsmasq").unwrap();
+        assert!(dnsmasq.starts_with(r"printf 'port=0\ndhcp-option="), "{dnsmasq}");
+        assert!(dnsmasq.ends_with("systemctl restart dnsmasq"), "{dnsmasq}");
+        let only_names = mend("pdns_recursor").unwrap();
+        assert_eq!(only_names, "systemctl disable --now pdns-recursor");
+        assert_eq!(mend("something"), None);
     }
 }

@@ -2,18 +2,18 @@
 
 use super::findings::finding;
 use super::{Finding, Severity};
-use crate::setup::ports::{Transport, taken};
+use crate::setup::ports::{Obstacle, Transport, taken};
 use ekiden_proxy::observe::status::Status;
 use std::net::SocketAddr;
 
 /// Everything about names; `listen` is the configuration's.
 pub(super) fn dns(listen: &[SocketAddr], running: Option<&Status>, found: &mut Vec<Finding>) {
     let own = running.map(|status| status.pid);
-    let whys = listen.iter().filter_map(|at| {
+    let obstacles = listen.iter().filter_map(|at| {
         let both = [Transport::Udp, Transport::Tcp];
         both.into_iter().find_map(|transport| taken(*at, transport, own))
     });
-    found.extend(whys.map(|obstacle| port(obstacle.why)));
+    found.extend(obstacles.map(port));
     let servers = running.and_then(|status| status.dns.as_ref()).map(|dns| dns.servers.as_slice());
     let Some(servers) = servers.filter(|list| list.iter().all(|server| !server.available)) else {
         return;
@@ -31,17 +31,10 @@ pub(super) fn dns(listen: &[SocketAddr], running: Option<&Status>, found: &mut V
 }
 
 /// A port that is not to be had, and how to have it.
-fn port(what: String) -> Finding {
-    let mend = if what.contains("systemd-resolve") {
-        Some("mkdir -p /etc/systemd/resolved.conf.d && printf '[Resolve]\\nDNSStubListener=no\\n' >/etc/systemd/resolved.conf.d/no-stub.conf && ln -sf /run/systemd/resolve/resolv.conf /etc/resolv.conf && systemctl restart systemd-resolved".to_owned())
-    } else {
-        let known = ["dnsmasq", "unbound", "named", "pdns_recursor"];
-        let name = known.into_iter().find(|name| what.contains(&format!("by {name},")));
-        let service = |name: &str| name.replace('_', "-");
-        name.map(|name| format!("systemctl disable --now {}", service(name)))
-    };
-    let why = "the daemon answers clients' questions for names there, and does not start without it; `listen` in [dns] names another address";
-    Finding { mend, ..finding("dns-port", Severity::Problem, what, why) }
+fn port(obstacle: Obstacle) -> Finding {
+    let mend = obstacle.mend();
+    let why = "names are not answered there meanwhile, and the relay tries it again every minute at the latest; `listen` in [dns] names another address";
+    Finding { mend, ..finding("dns-port", Severity::Problem, obstacle.why, why) }
 }
 
 #[cfg(test)]
@@ -58,9 +51,10 @@ mod tests {
         let [one] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((one.id.as_str(), one.severity), ("dns-port", Severity::Problem));
         assert!(one.what.contains(&format!("UDP {at} is taken by")), "{}", one.what);
-        let mend = |by: &str| port(format!("UDP 0.0.0.0:53 is taken by {by}, process 7")).mend;
-        assert!(mend("systemd-resolve").unwrap().contains("DNSStubListener=no"));
-        assert_eq!(mend("dnsmasq").unwrap(), "systemctl disable --now dnsmasq");
-        assert_eq!(mend("something"), None);
+        // nothing else waits for it
+        assert!(one.why.contains("tries it again"), "{}", one.why);
+        let why = "UDP 0.0.0.0:53 is taken by dnsmasq, process 7".to_owned();
+        let mend = port(Obstacle { why, is_taken: true }).mend.unwrap();
+        assert!(mend.contains("port=0") && !mend.contains("disable"), "{mend}");
     }
 }

@@ -95,9 +95,8 @@ fn answer_names(session: &mut Session, devices: &[String]) -> Result<Option<Stri
         let both = [Transport::Udp, Transport::Tcp];
         both.into_iter().find_map(|transport| ports::taken(*at, transport, None))
     });
-    if let Some(Obstacle { why, is_taken }) = taken {
-        let then = if is_taken { "Without that program" } else { "When that is mended" };
-        return Ok(Some(format!("names are not answered here: {why}. {then}, run this again")));
+    if let Some(obstacle) = taken {
+        return Ok(Some(unanswered(&obstacle)));
     }
     if listen.is_empty() {
         return Ok(None);
@@ -105,6 +104,16 @@ fn answer_names(session: &mut Session, devices: &[String]) -> Result<Option<Stri
     let text: Vec<String> = listen.iter().map(ToString::to_string).collect();
     session.document.set_list(&["dns"], "listen", &text)?;
     Ok(Some(format!("clients may ask {} for names: let DHCP hand that out", text.join(" and "))))
+}
+
+/// Why clients may not ask for names, and what to do.
+fn unanswered(obstacle: &Obstacle) -> String {
+    let then = match (obstacle.mend(), obstacle.is_taken) {
+        (Some(mend), _) => format!("Run this again after: {mend}"),
+        (None, true) => "When that port is free, run this again".to_owned(),
+        (None, false) => "When that is mended, run this again".to_owned(),
+    };
+    format!("names are not answered here: {}. {then}", obstacle.why)
 }
 
 /// What stands in the way on this machine, and how to see that it works.
@@ -124,4 +133,22 @@ fn remains(settings: &Settings) -> Vec<String> {
             .to_owned(),
     );
     remains
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_addresses_is_not_to_be_switched_off() {
+        let said = |by: &str, is_taken| {
+            let why = format!("UDP 192.168.7.1:53 is taken by {by}, process 7");
+            unanswered(&Obstacle { why, is_taken })
+        };
+        let dnsmasq = said("dnsmasq", true);
+        assert!(dnsmasq.contains("process 7. Run this again after: printf 'port=0"), "{dnsmasq}");
+        assert!(!dnsmasq.contains("disable"), "{dnsmasq}");
+        assert!(said("x", true).ends_with(". When that port is free, run this again"));
+        assert!(said("x", false).ends_with(". When that is mended, run this again"));
+    }
 }
