@@ -121,46 +121,54 @@ pub(crate) fn judge(facts: &DivertFacts, plan: &DivertPlan, found: &mut Vec<Find
     if plan.devices.is_empty() {
         return;
     }
-    for setting in &facts.not_forwarded {
-        let (family, severity) = match setting.contains("ipv6") {
-            false => ("IPv4", Severity::Warning),
-            true => ("IPv6", Severity::Note),
-        };
-        add(
-            "gateway-forwarding",
-            severity,
-            format!("this machine does not forward {family}"),
-            "only TCP of the clients is relayed; DNS, QUIC and all else take forwarding",
-            Some(format!("sysctl -w {setting}=1")),
-        );
-    }
+    found.extend(facts.not_forwarded.iter().map(|setting| forwarding(setting)));
     if facts.src_valid_mark {
-        add(
-            "gateway-src-valid-mark",
-            Severity::Problem,
-            "net.ipv4.conf.all.src_valid_mark is 1".to_owned(),
-            "the kernel then drops diverted packets as coming from an impossible place; wg-quick sets it",
-            Some("sysctl -w net.ipv4.conf.all.src_valid_mark=0".to_owned()),
-        );
+        let name = "net.ipv4.conf.all.src_valid_mark";
+        let why = "the kernel then drops diverted packets as coming from an impossible place; wg-quick sets it";
+        let what = format!("{name} is 1");
+        let mark = finding("gateway-src-valid-mark", Severity::Problem, what, why);
+        found.push(mark.set(&[(name, "0".to_owned())]));
     }
-    for other in &facts.others {
-        match other {
-            OtherRules::Diverts { table } => add(
-                "gateway-others",
-                Severity::Warning,
-                format!("the table {table} diverts connections, too"),
-                "the rule that comes first decides; use one of both programs",
-                None,
-            ),
-            OtherRules::Drops { chain } => add(
-                "gateway-firewall",
-                Severity::Problem,
-                format!(
-                    "the chain {chain} drops what it does not accept, and does not know diverted packets"
-                ),
-                "diverted connections arrive at this machine, and a firewall drops them there; let it accept the mark, and keep that in its own configuration",
-                Some(format!("nft insert rule {chain} meta mark {:#x} accept", plan.mark)),
-            ),
+    found.extend(facts.others.iter().map(|other| conflict(other, plan)));
+}
+
+/// A family that is not forwarded, as its setting.
+fn forwarding(setting: &str) -> Finding {
+    let of = |family, severity| {
+        let what = format!("this machine does not forward {family}");
+        let why = "only TCP of the clients is relayed; DNS, QUIC and all else take forwarding";
+        finding("gateway-forwarding", severity, what, why)
+    };
+    if !setting.contains("ipv6") {
+        return of("IPv4", Severity::Warning).set(&[(setting, "1".to_owned())]);
+    }
+    // not by --apply: a machine that takes its own routes from advertisements would lose them
+    let note = of("IPv6", Severity::Note);
+    let why = format!(
+        "{}; a device with routes from advertisements loses them then, unless its accept_ra is 2",
+        note.why
+    );
+    let file = "/etc/sysctl.d/90-forward.conf";
+    let mend = Some(format!("echo {setting}=1 >>{file} && sysctl -p {file}"));
+    Finding { why, mend, ..note }
+}
+
+/// Rules of others that stand in the way.
+fn conflict(other: &OtherRules, plan: &DivertPlan) -> Finding {
+    match other {
+        OtherRules::Diverts { table } => finding(
+            "gateway-others",
+            Severity::Warning,
+            format!("the table {table} diverts connections, too"),
+            "the rule that comes first decides; use one of both programs",
+        ),
+        OtherRules::Drops { chain } => {
+            let what = format!(
+                "the chain {chain} drops what it does not accept, and does not know diverted packets"
+            );
+            let why = "diverted connections arrive at this machine, and a firewall drops them there; let it accept the mark, and keep that in its own configuration";
+            let mend = Some(format!("nft insert rule {chain} meta mark {:#x} accept", plan.mark));
+            Finding { mend, ..finding("gateway-firewall", Severity::Problem, what, why) }
         }
     }
 }
@@ -198,6 +206,24 @@ mod tests {
             ],
         };
         insta::assert_snapshot!(judged(&facts).join("\n"));
+    }
+
+    #[test]
+    fn settings_for_ipv4_are_applied_and_kept_and_ipv6_is_forwarded_by_hand() {
+        let facts = DivertFacts {
+            nft: Some("nftables v1.0.6".into()),
+            net_admin: true,
+            not_forwarded: vec!["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"],
+            src_valid_mark: true,
+            ..DivertFacts::default()
+        };
+        let plan = DivertPlan { devices: vec!["eth1".into()], ..DivertPlan::default() };
+        let mut found = Vec::new();
+        judge(&facts, &plan, &mut found);
+        let settings = found.iter().flat_map(|finding| &finding.settings);
+        let settings: Vec<String> =
+            settings.map(|setting| format!("{}={}", setting.name, setting.value)).collect();
+        assert_eq!(settings, ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.src_valid_mark=0"]);
     }
 
     #[test]
