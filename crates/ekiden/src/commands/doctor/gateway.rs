@@ -170,12 +170,24 @@ fn conflict(other: &OtherRules, plan: &DivertPlan) -> Finding {
             let mend = Some(format!("nft insert rule {chain} meta mark {:#x} accept", plan.mark));
             Finding { mend, ..finding("gateway-firewall", Severity::Problem, what, why) }
         }
+        OtherRules::DropsForwarded { chain } => {
+            let device = plan.tunnel.as_ref().map_or("", |tunnel| tunnel.device.as_str());
+            let what = format!(
+                "the chain {chain} drops what it does not accept, and does not know the device {device}"
+            );
+            let why = "clients by WireGuard have TCP, and neither UDP nor ping; let it accept the device, and keep that in its own configuration";
+            let mend = Some(format!(
+                "nft insert rule {chain} iifname \"{device}\" accept && nft insert rule {chain} oifname \"{device}\" ct state established,related accept"
+            ));
+            Finding { mend, ..finding("wireguard-firewall", Severity::Problem, what, why) }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ekiden_linux::links::divert::TunnelRules;
 
     fn judged(facts: &DivertFacts) -> Vec<String> {
         let plan =
@@ -224,6 +236,20 @@ mod tests {
         let settings: Vec<String> =
             settings.map(|setting| format!("{}={}", setting.name, setting.value)).collect();
         assert_eq!(settings, ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.src_valid_mark=0"]);
+    }
+
+    #[test]
+    fn a_firewall_that_forwards_nothing_for_telephones_gets_two_rules() {
+        let chain = "inet filter forward".to_owned();
+        let tunnel = TunnelRules { device: "ekiden-wg".into(), ..TunnelRules::default() };
+        let plan = DivertPlan { tunnel: Some(tunnel), ..DivertPlan::default() };
+        let found = conflict(&OtherRules::DropsForwarded { chain }, &plan);
+        assert_eq!(found.severity, Severity::Problem);
+        assert_eq!(
+            found.mend.unwrap(),
+            "nft insert rule inet filter forward iifname \"ekiden-wg\" accept && \
+             nft insert rule inet filter forward oifname \"ekiden-wg\" ct state established,related accept"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What stands in the way of diverting, as far as it can be seen without changing anything.
 
-use super::{DivertPlan, TABLE};
+use super::{DivertPlan, TABLE, TunnelRules};
 use crate::host::facts::Capabilities;
 use crate::host::sysctl;
 use crate::links::netlink::Netlink;
@@ -39,6 +39,11 @@ pub enum OtherRules {
         /// Family, table and name of the chain.
         chain: String,
     },
+    /// A chain drops what it does not accept, and the kernel forwards a tunnel's packets through it.
+    DropsForwarded {
+        /// Family, table and name of the chain.
+        chain: String,
+    },
 }
 
 impl DivertFacts {
@@ -56,7 +61,10 @@ impl DivertFacts {
         let there = |name: &&String| devices.iter().any(|(known, _)| known == *name);
         Self {
             refused: see.then(|| refused(plan)).flatten(),
-            others: ruleset.map_or_else(Vec::new, |text| others(&text, plan.mark)),
+            others: ruleset.map_or_else(Vec::new, |text| {
+                let closed = plan.tunnel.iter().flat_map(|tunnel| closed_to(tunnel, &text));
+                others(&text, plan.mark).into_iter().chain(closed).collect()
+            }),
             missing: plan.devices.iter().filter(|name| !there(name)).cloned().collect(),
             not_forwarded: forwarded.iter().filter(is_off).copied().collect(),
             src_valid_mark: sysctl::read("net.ipv4.conf.all.src_valid_mark")
@@ -130,6 +138,39 @@ fn others(ruleset: &str, mark: u32) -> Vec<OtherRules> {
     found
 }
 
+/// Others' chains that drop a tunnel's packets where the kernel forwards them. A table that accepts its device or its
+/// clients anywhere, perhaps by a set, was written for it.
+fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
+    let networks = tunnel.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
+    let names: Vec<String> = networks.chain([format!("\"{}\"", tunnel.device)]).collect();
+    let mut found = Vec::new();
+    for listing in format!("\n{ruleset}").split("\ntable ").skip(1) {
+        let table = listing.split(" {").next().unwrap_or_default();
+        // those of bridges see other packets
+        if table.starts_with("bridge ") {
+            continue;
+        }
+        let (mut chain, mut is_set, mut is_known, mut closed) = ("", false, false, Vec::new());
+        for line in listing.lines().map(str::trim) {
+            if let Some(rest) = line.strip_prefix("chain ") {
+                (chain, is_set) = (rest.split(" {").next().unwrap_or_default(), false);
+            } else if line.starts_with("set ") || line.starts_with("map ") {
+                is_set = true;
+            }
+            let accepts = ["accept", "jump ", "goto "].iter().any(|verdict| line.contains(verdict));
+            is_known |=
+                (accepts || is_set) && names.iter().any(|name| line.contains(name.as_str()));
+            if line.contains("hook forward ") && line.contains("policy drop") {
+                closed.push(OtherRules::DropsForwarded { chain: format!("{table} {chain}") });
+            }
+        }
+        if !is_known {
+            found.append(&mut closed);
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +193,37 @@ mod tests {
         let knows = RULESET.replace("iif \"lo\" accept", "meta mark 0x0000656b accept");
         assert_eq!(others(&knows, 25_963), [diverts]);
         assert_eq!(others("", 25_963), []);
+    }
+
+    #[test]
+    fn finds_others_that_drop_what_a_tunnel_s_clients_send_on() {
+        let tunnel = TunnelRules {
+            device: "ekiden-wg".into(),
+            networks: vec![([10, 77, 0, 0].into(), 24)],
+            ..TunnelRules::default()
+        };
+        let closed = |ruleset: &str| closed_to(&tunnel, ruleset);
+        let chain = "inet filter forward".to_owned();
+        assert_eq!(closed(RULESET), [OtherRules::DropsForwarded { chain }]);
+        let head = "hook forward priority filter; policy drop;\n";
+        for rule in [
+            "\t\tiifname \"ekiden-wg\" accept\n",
+            "\t\tip saddr 10.77.0.0/24 counter jump lan\n",
+            "\t}\n\tchain user {\n\t\tiifname { \"eth1\", \"ekiden-wg\" } accept\n",
+            "\t}\n\tset lan {\n\t\ttype ifname\n\t\telements = { \"eth1\",\n\t\t\t\"ekiden-wg\" }\n",
+        ] {
+            assert_eq!(closed(&RULESET.replace(head, &format!("{head}{rule}"))), [], "{rule}");
+        }
+        // neither says that its packets may pass, nor does another table
+        for rule in
+            ["\t\tiifname \"ekiden-wg\" counter\n", "\t\tip saddr 10.77.0.0/24 masquerade\n"]
+        {
+            let unknown = RULESET.replace(head, &format!("{head}{rule}"));
+            assert_eq!(closed(&unknown).len(), 1, "{rule}");
+        }
+        let other = "table ip other {\n\tchain x {\n\t\tiifname \"ekiden-wg\" accept\n\t}\n}\n";
+        assert_eq!(closed(&format!("{RULESET}{other}")).len(), 1);
+        assert_eq!(closed(&RULESET.replace("inet filter", "bridge filter")), []);
+        assert_eq!(closed(""), []);
     }
 }
