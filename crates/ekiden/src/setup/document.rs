@@ -3,7 +3,7 @@
 use super::file::{self, Prepared};
 use super::place::Place;
 use ekiden_config::{Draft, Reading};
-use ekiden_proxy::settings::HostPattern;
+use ekiden_proxy::settings::{HostPattern, Settings};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -62,6 +62,11 @@ impl Document {
         &self.reading.draft
     }
 
+    /// What it came to as it was read.
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.reading.settings
+    }
+
     /// Whether the file itself says something of a key such as `tunnel.listen`.
     pub(crate) fn says(&self, key: &str) -> bool {
         self.reading
@@ -77,7 +82,7 @@ impl Document {
 
     /// The accounts' database with its password, which is not shown.
     pub(crate) fn database(&self) -> Option<String> {
-        self.reading.settings.accounts.database.clone()
+        self.settings().accounts.database.clone()
     }
 
     fn table(&mut self, path: &[&str]) -> Result<&mut dyn TableLike, String> {

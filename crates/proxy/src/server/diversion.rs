@@ -21,6 +21,7 @@ pub fn divert_plan(settings: &Settings, [v4, v6]: Ports, quic: Ports) -> DivertP
         bypass: bypass(settings),
         mark: gateway.mark,
         tunnel: settings.wireguard.is_on().then(|| tunnel_rules(settings, &settings.wireguard)),
+        strangers: Vec::new(),
     }
 }
 

@@ -118,6 +118,21 @@ pub(crate) fn judge(facts: &DivertFacts, plan: &DivertPlan, found: &mut Vec<Find
             None,
         );
     }
+    for (device, networks) in &plan.strangers {
+        let names: Vec<String> =
+            networks.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
+        let options: String = names.iter().map(|name| format!(" --from {name}")).collect();
+        add(
+            "gateway-clients",
+            Severity::Problem,
+            format!(
+                "clients of {} on {device} are not admitted, their connections are reset",
+                names.join(" and ")
+            ),
+            "who is named by no rule and is of no account does not come in; `from` of a [[rule]] names networks",
+            Some(format!("ekiden init gateway{options}")),
+        );
+    }
     if plan.devices.is_empty() {
         return;
     }
@@ -218,6 +233,27 @@ mod tests {
             ],
         };
         insta::assert_snapshot!(judged(&facts).join("\n"));
+    }
+
+    #[test]
+    fn clients_that_no_rule_names_are_found_with_the_option_that_admits_them() {
+        let networks = vec![([192, 168, 7, 0].into(), 24), ("fd12::".parse().unwrap(), 64)];
+        let strangers = vec![("eth1".to_owned(), networks)];
+        let plan = DivertPlan { strangers, ..DivertPlan::default() };
+        let facts = DivertFacts {
+            nft: Some("nftables v1.0.6".into()),
+            net_admin: true,
+            ..DivertFacts::default()
+        };
+        let mut found = Vec::new();
+        judge(&facts, &plan, &mut found);
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(
+            one.what,
+            "clients of 192.168.7.0/24 and fd12::/64 on eth1 are not admitted, their connections are reset"
+        );
+        let mend = "ekiden init gateway --from 192.168.7.0/24 --from fd12::/64";
+        assert_eq!((one.severity, one.mend.as_deref()), (Severity::Problem, Some(mend)));
     }
 
     #[test]

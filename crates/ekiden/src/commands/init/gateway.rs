@@ -5,12 +5,13 @@ use super::session::{Plan, Session};
 use crate::cli::init::Gateway;
 use crate::commands::doctor::gateway::judge;
 use crate::commands::doctor::{Finding, Severity};
-use crate::commands::kernel::gateway::plan_to_judge;
+use crate::commands::kernel::gateway::{named_clients, plan_to_judge, unnamed};
 use crate::exit;
 use crate::setup::lan;
 use crate::setup::ports::{self, Obstacle, Transport};
 use ekiden_linux::links::divert::DivertFacts;
 use ekiden_proxy::settings::Settings;
+use ipnet::IpNet;
 use std::net::SocketAddr;
 
 /// RFC 1035 §4.2.
@@ -34,13 +35,11 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
     if args.block_quic {
         session.document.set(&["gateway"], "quic", "block")?;
     }
-    let admitted = session.document.draft().rules.iter().any(|rule| !rule.from.is_empty());
-    if !args.from.is_empty() || !admitted {
-        let found = devices.iter().flat_map(|device| lan::networks_of_device(device));
-        let from = match args.from {
-            from if from.is_empty() => session.ask_networks(found.collect())?,
-            from => from,
-        };
+    let from = match args.from {
+        given if !given.is_empty() => given,
+        _ => strangers(&session, &devices)?,
+    };
+    if !from.is_empty() {
         let from: Vec<String> = from.iter().map(ToString::to_string).collect();
         session.document.admit(&from)?;
     }
@@ -58,6 +57,17 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
     remains.extend(elsewhere.into_iter().chain(handed));
     session.document.prepare(&changes, &session.place)?.commit()?;
     Ok(session.finish(&remains, ""))
+}
+
+/// The networks of the devices that are to be admitted: those that no rule names yet. Whoever is asked may name others.
+fn strangers(session: &Session, devices: &[String]) -> Result<Vec<IpNet>, Failed> {
+    let named = named_clients(session.document.settings());
+    let found = devices.iter().flat_map(|device| lan::networks_of_device(device)).collect();
+    let found = unnamed(found, &named);
+    if found.is_empty() && !named.is_empty() {
+        return Ok(Vec::new());
+    }
+    session.ask_networks(found)
 }
 
 /// The WireGuard door, and accounts for those who come by it. What is to be done then.

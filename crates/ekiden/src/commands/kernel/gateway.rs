@@ -3,9 +3,11 @@
 use crate::cli::GatewayCommand;
 use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
-use ekiden_linux::links::divert::DivertPlan;
-use ekiden_proxy::settings::Settings;
+use crate::setup::lan;
+use ekiden_linux::links::divert::{DivertPlan, Prefix};
+use ekiden_proxy::settings::{Rule, Settings};
 use ekiden_proxy::{Ports, divert_plan};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -47,9 +49,84 @@ async fn ports(socket: Option<&Path>) -> Option<(Ports, Ports)> {
 
 /// The plan of a configuration, to be judged without a daemon; `None` where nothing is diverted.
 pub(crate) fn plan_to_judge(settings: &Settings) -> Option<DivertPlan> {
-    settings.gateway.is_on().then(|| divert_plan(settings, [Some(PORT); 2], [Some(PORT); 2]))
+    if !settings.gateway.is_on() {
+        return None;
+    }
+    let plan = divert_plan(settings, [Some(PORT); 2], [Some(PORT); 2]);
+    Some(DivertPlan { strangers: strangers(settings), ..plan })
+}
+
+/// Networks behind the devices whose clients no rule names. Where accounts are required, rules let nobody in.
+fn strangers(settings: &Settings) -> Vec<(String, Vec<Prefix>)> {
+    if settings.accounts.enabled && settings.accounts.required {
+        return Vec::new();
+    }
+    let named = named_clients(settings);
+    let tunnel = settings.wireguard.is_on().then_some(&settings.wireguard.device);
+    // each client there is an account's
+    let devices = settings.gateway.devices.iter().filter(|device| Some(*device) != tunnel);
+    let of_device = |device: &String| {
+        let networks = unnamed(lan::networks_of_device(device), &named);
+        let networks: Vec<Prefix> =
+            networks.iter().map(|net| (net.network(), net.prefix_len())).collect();
+        (device.clone(), networks)
+    };
+    devices.map(of_device).filter(|(_, networks)| !networks.is_empty()).collect()
+}
+
+/// Clients of whom the rules say whether they may come in. What refuses some destinations, or everybody else, does not.
+pub(crate) fn named_clients(settings: &Settings) -> Vec<IpNet> {
+    let mut named: Vec<IpNet> = Vec::new();
+    for Rule { from, peers, to, allow, .. } in &settings.access.rules {
+        if *allow && from.is_empty() && peers.is_empty() {
+            named.extend([IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]);
+        }
+        let refuses = |net: &IpNet| to.is_empty() && net.prefix_len() > 0;
+        named.extend(from.iter().filter(|net| *allow || refuses(net)));
+    }
+    IpNet::aggregate(&named)
+}
+
+/// Those of some networks that are not named. One address alone has no clients behind it.
+pub(crate) fn unnamed(networks: Vec<IpNet>, named: &[IpNet]) -> Vec<IpNet> {
+    let is_meant = |net: &IpNet| {
+        net.prefix_len() < net.max_prefix_len() && !named.iter().any(|one| one.contains(net))
+    };
+    networks.into_iter().filter(is_meant).collect()
 }
 
 fn show(plan: &DivertPlan, from: &str) -> String {
     format!("{from}{}# and for packets with the mark:\n{}\n", plan.nft(), plan.ip().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_named_by_rules_that_say_whether_they_may_come_in() {
+        let left = |text: &str| {
+            let reading = ekiden_config::read(text, "f");
+            assert!(reading.is_usable(), "{text}");
+            let networks = ["192.168.7.0/24", "fd12::/64", "192.168.9.1/32"];
+            let networks = networks.iter().map(|net| net.parse().unwrap()).collect();
+            let left = unnamed(networks, &named_clients(&reading.settings));
+            left.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let rule = |text: &str| format!("[[rule]]\n{text}\n");
+        let allow = |from: &str| rule(&format!("from = [{from}]\naction = \"allow\""));
+        let deny = |from: &str| rule(&format!("from = [{from}]\naction = \"deny\""));
+        assert_eq!(left(""), "192.168.7.0/24 fd12::/64");
+        assert_eq!(left(&allow("\"192.168.0.0/16\"")), "fd12::/64");
+        assert_eq!(left(&allow("\"192.168.7.0/25\", \"192.168.7.128/25\"")), "fd12::/64");
+        assert_eq!(left(&rule("action = \"allow\"")), "");
+        // one address, or the refusal of a name or of all others, leaves them unnamed
+        let some = format!("{}to = [\"ads.example\"]\n", deny("\"192.168.7.0/24\""));
+        for text in [&allow("\"192.168.7.7\""), &deny("\"0.0.0.0/0\", \"::/0\""), &some] {
+            assert_eq!(left(text), "192.168.7.0/24 fd12::/64", "{text}");
+        }
+        // who is refused by name is meant to be
+        let named = format!("{}{}", deny("\"192.168.7.0/24\""), allow("\"fd00::/8\""));
+        assert_eq!(left(&named), "");
+    }
 }

@@ -56,6 +56,9 @@ pub struct DivertPlan {
     pub mark: u32,
     /// A device of clients that are far away.
     pub tunnel: Option<TunnelRules>,
+    /// Networks behind devices whose clients the listeners turn away. The rules do not depend on it: it is for whoever
+    /// judges the plan.
+    pub strangers: Vec<(String, Vec<Prefix>)>,
 }
 
 impl DivertPlan {
