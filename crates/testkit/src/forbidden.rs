@@ -43,12 +43,16 @@ pub const ADDRESSES: &[(&str, Kind)] = &[
     ("64:ff9b:1:a9fe:a9:fe00::", LINK_LOCAL),
     ("2002:a9fe:a9fe::1", LINK_LOCAL),
     ("fe80::1", LINK_LOCAL),
-    // Alibaba, Oracle, Azure, Amazon, Google
+    // Alibaba, Oracle, Azure, Amazon, Google, Akamai, Scaleway
     ("100.100.100.200", METADATA),
+    ("fd00:100::100:200", METADATA),
     ("192.0.0.192", METADATA),
+    ("fd00:c1::a9fe:a9fe", METADATA),
     ("168.63.129.16", METADATA),
     ("fd00:ec2::254", METADATA),
     ("fd20:ce::254", METADATA),
+    ("fd00:a9fe:a9fe::1", METADATA),
+    ("fd00:42::42", METADATA),
     ("10.0.0.1", PRIVATE),
     ("172.16.0.1", PRIVATE),
     ("192.168.0.1", PRIVATE),

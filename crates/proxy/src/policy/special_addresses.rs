@@ -66,10 +66,13 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
     let own = match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some(Special::Loopback),
         [0x64, 0xff9b, 1, ..] if is_nobodys(address) => Some(Special::Reserved),
-        // Amazon's instance services, and Google's
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, _] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
-            Some(Special::Metadata)
-        }
+        // Amazon's instance services, Google's, Akamai's, Scaleway's, Oracle's and Alibaba Cloud's
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, _]
+        | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]
+        | [0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1]
+        | [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]
+        | [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe]
+        | [0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200] => Some(Special::Metadata),
         [0xfe80..=0xfebf, ..] => Some(Special::LinkLocal),
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Special::Private),
         [0xff00..=0xffff, ..] => Some(Special::Multicast),
@@ -132,6 +135,14 @@ mod tests {
             ("fd00:ec2::254", Some(Metadata)),
             ("fd00:ec2::23", Some(Metadata)),
             ("fd20:ce::254", Some(Metadata)),
+            ("fd00:a9fe:a9fe::1", Some(Metadata)),
+            ("fd00:a9fe:a9fe::2", Some(Private)),
+            ("fd00:42::42", Some(Metadata)),
+            ("fd00:42::43", Some(Private)),
+            ("fd00:c1::a9fe:a9fe", Some(Metadata)),
+            ("fd00:c1::a9fe:a9ff", Some(Private)),
+            ("fd00:100::100:200", Some(Metadata)),
+            ("fd00:100::100:201", Some(Private)),
             ("fd12::1", Some(Private)),
             ("ff02::1", Some(Multicast)),
             ("2001:db8::1", Some(Reserved)),
