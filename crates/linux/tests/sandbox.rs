@@ -129,17 +129,19 @@ fn ip(arguments: &str) {
     assert!(command.status().unwrap().success(), "ip {arguments}");
 }
 
-/// Local is what a device has, and what is routed as such; `ip_nonlocal_bind` lets any address be bound.
+/// Local is what a device has, and what is routed as such or as anycast; `ip_nonlocal_bind` lets any address be bound.
 fn local() {
     sysctl::write("net.ipv4.ip_nonlocal_bind", "1").unwrap();
     ip("route add local 198.51.100.0/24 dev lo");
     ip("-6 route add local 2001:db8:1::/48 dev lo");
+    ip("-6 route add anycast 2001:db8:3:: dev lo");
     ip("route add blackhole 203.0.113.0/24");
     for (address, expected) in [
         ("127.0.0.1", true),
         ("::1", true),
         ("198.51.100.7", true),
         ("2001:db8:1::7", true),
+        ("2001:db8:3::", true),
         ("192.0.2.1", false),
         ("203.0.113.1", false),
         ("2001:db8:2::1", false),

@@ -17,18 +17,15 @@ use std::sync::Mutex;
 const NO_WAY: [i32; 5] =
     [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENETDOWN, libc::EACCES, libc::EINVAL];
 
-/// How long an answer holds: each datagram to a port of this program asks, under one lock of the whole process.
+/// How long an answer holds: each connection and each datagram of a client asks.
 const HOLDS: Span = Span::from_secs(1);
 /// The most answers at once.
 const MOST: usize = 1_024;
 
-static LOOKUPS: Mutex<Lookups> = Mutex::new(Lookups { kept: None, answers: Answers::new() });
-
-struct Lookups {
-    /// Kept open: where all descriptors are in use, addresses can still be looked up.
-    kept: Option<Netlink>,
-    answers: Answers,
-}
+static ANSWERS: Mutex<Answers> = Mutex::new(Answers::new());
+/// Kept open: where all descriptors are in use, addresses can still be looked up. Beside the answers, so that what is
+/// known does not wait for the kernel.
+static KEPT: Mutex<Option<Netlink>> = Mutex::new(None);
 
 /// Answers, and until when each holds.
 struct Answers(BTreeMap<IpAddr, (Time, bool)>);
@@ -38,35 +35,36 @@ impl Answers {
         Self(BTreeMap::new())
     }
 
-    /// The answer for an address, by `ask` where none holds. A failure is none.
-    fn get(
-        &mut self,
-        now: Time,
-        address: IpAddr,
-        ask: impl FnOnce() -> io::Result<bool>,
-    ) -> io::Result<bool> {
-        if let Some((_, answer)) = self.0.get(&address).filter(|(end, _)| now < *end) {
-            return Ok(*answer);
-        }
-        let answer = ask()?;
+    /// The answer for an address, where one holds.
+    fn get(&self, now: Time, address: IpAddr) -> Option<bool> {
+        let (end, answer) = self.0.get(&address)?;
+        (now < *end).then_some(*answer)
+    }
+
+    fn insert(&mut self, now: Time, address: IpAddr, answer: bool) {
         if self.0.len() >= MOST {
             self.0.clear();
         }
         self.0.insert(address, (now + HOLDS, answer));
-        Ok(answer)
     }
 }
 
-/// Whether packets to `address` stay on this machine: it is a device's own, or within a prefix that is routed as `local`.
-/// An answer holds for a second. Asks in the namespace of the process's first lookup. Errors: the kernel cannot be
-/// asked, as without a descriptor.
+/// Whether packets to `address` stay on this machine: it is a device's own or its network's anycast address, or is routed
+/// as `local`. An answer holds for a second. Asks in the namespace of the process's first lookup. Errors: the kernel
+/// cannot be asked, as without a descriptor.
 pub fn is_local(address: IpAddr) -> io::Result<bool> {
-    let mut lookups = locked(&LOOKUPS);
-    let Lookups { kept, answers } = &mut *lookups;
-    answers.get(clock::now(), address, || look_up(kept, address).or_else(|_| can_bind(address)))
+    let now = clock::now();
+    let known = locked(&ANSWERS).get(now, address);
+    if let Some(answer) = known {
+        return Ok(answer);
+    }
+    let answer = look_up(address).or_else(|_| can_bind(address))?;
+    locked(&ANSWERS).insert(now, address, answer);
+    Ok(answer)
 }
 
-fn look_up(kept: &mut Option<Netlink>, address: IpAddr) -> io::Result<bool> {
+fn look_up(address: IpAddr) -> io::Result<bool> {
+    let mut kept = locked(&KEPT);
     let netlink = match kept.take() {
         Some(netlink) => netlink,
         None => Netlink::here()?,
@@ -97,8 +95,12 @@ impl Netlink {
         message.attributes = vec![RouteAttribute::Destination(address.into())];
         let what = format!("a look at the route to {address}");
         match self.ask(&what, RouteNetlinkMessage::GetRoute(message), 0) {
-            Ok(answers) => Ok(answers.iter().any(|answer| {
-                matches!(answer, RouteNetlinkMessage::NewRoute(route) if route.header.kind == RouteType::Local)
+            Ok(answers) => Ok(answers.iter().any(|answer| match answer {
+                // datagrams to the anycast address of a router's network arrive at its programs (RFC 4291 §2.6.1)
+                RouteNetlinkMessage::NewRoute(route) => {
+                    matches!(route.header.kind, RouteType::Local | RouteType::Anycast)
+                }
+                _ => false,
             })),
             Err(failure) if NO_WAY.contains(&failure.errno()) => Ok(false),
             Err(failure) => Err(failure),
@@ -111,15 +113,17 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// The answer, and whether the kernel was asked, which says `local`.
+    /// The answer, and whether the kernel has to be asked, which says `local`.
     fn get(answers: &mut Answers, millis: u64, address: u32, local: bool) -> (bool, bool) {
         let now = Time::ZERO + Span::from_millis(millis);
-        let mut asked = false;
-        let answer = answers.get(now, Ipv4Addr::from_bits(address).into(), || {
-            asked = true;
-            Ok(local)
-        });
-        (answer.unwrap(), asked)
+        let address = Ipv4Addr::from_bits(address).into();
+        match answers.get(now, address) {
+            Some(known) => (known, false),
+            None => {
+                answers.insert(now, address, local);
+                (local, true)
+            }
+        }
     }
 
     #[test]
@@ -132,13 +136,6 @@ mod tests {
         assert_eq!(get(&mut answers, 1_000, 1, true), (true, true));
         assert_eq!(get(&mut answers, 1_499, 2, false), (true, false));
         assert_eq!(get(&mut answers, 1_999, 1, false), (true, false));
-        // where the kernel cannot be asked, it is at once asked again
-        let now = Time::ZERO + Span::from_secs(2);
-        let failed = answers.get(now, Ipv4Addr::from_bits(3).into(), || {
-            Err(io::Error::from_raw_os_error(libc::EMFILE))
-        });
-        assert!(failed.is_err());
-        assert_eq!(get(&mut answers, 2_000, 3, true), (true, true));
     }
 
     #[test]
