@@ -126,7 +126,7 @@ pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft, |rule| rule;
     from = from: Kind::Nets, None,
         "Clients of this rule. With `peers` empty too: all clients.", "None.", "-";
     peers = peers: Kind::Words("names of `ekiden peer list`, or \"*\" for all peers", peer), None,
-        "Peers of this rule: connections that arrive through their tunnels. Without a rule, peers may reach everything except loopback, private and other special addresses.",
+        "Peers of this rule: connections that arrive through their tunnels. Without a rule, peers may reach everything except loopback, private and other special addresses, and this machine's own.",
         "None.", "To open your own network to a peer, or to restrict one.";
     to = to: Kind::Patterns, None,
         "Destinations of this rule, as for routes, but names are resolved. Empty: all.",
@@ -134,13 +134,13 @@ pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft, |rule| rule;
     action = action: Kind::Choice(&["allow", "deny"]), None,
         "The action for matching connections. Required.", "None.", "-";
     allow_destinations = allow_destinations: Kind::Nets, None,
-        "Loopback, private and link-local prefixes that these clients may reach nevertheless.",
+        "Loopback, private and link-local prefixes, and this machine's own addresses, that these clients may reach nevertheless.",
         "Clients reach services that trust this machine.", "-";
 };
 
 static ACCESS: &[Key<Draft>] = keys! { Draft, |draft| draft.access;
     allow_destinations = allow_destinations: Kind::Nets, None,
-        "Loopback, private, link-local and other special prefixes that every admitted client may reach.",
+        "Loopback, private, link-local and other special prefixes, and this machine's own addresses, that every admitted client may reach.",
         "Services that trust this machine's address become open to every client.",
         "To proxy into your own network; list as few prefixes as possible.";
     proxy_protocol_from = proxy_protocol_from: Kind::Nets, None,

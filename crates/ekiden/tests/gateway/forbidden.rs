@@ -3,6 +3,7 @@
 
 mod canary;
 mod doors;
+mod own;
 mod streams;
 
 use crate::Test;
@@ -10,6 +11,7 @@ use doors::{
     clients_of_proxies_reach_nothing_forbidden, forwards_reach_nothing_forbidden,
     the_browsers_script_is_no_way_around, udp_over_http_reaches_nothing_forbidden,
 };
+use own::own_public_addresses_are_closed;
 use streams::{
     a_telephone_reaches_nothing_forbidden, diverted_tcp_reaches_nothing_forbidden,
     names_of_forbidden_addresses_lead_nowhere, own_traffic_reaches_nothing_forbidden,
@@ -26,4 +28,5 @@ pub(crate) const TESTS: &[Test] = &[
     ("clients_of_proxies_reach_nothing_forbidden", clients_of_proxies_reach_nothing_forbidden),
     ("udp_over_http_reaches_nothing_forbidden", udp_over_http_reaches_nothing_forbidden),
     ("the_browsers_script_is_no_way_around", the_browsers_script_is_no_way_around),
+    ("own_public_addresses_are_closed", own_public_addresses_are_closed),
 ];

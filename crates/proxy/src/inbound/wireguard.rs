@@ -138,7 +138,8 @@ impl Client {
         if let Some(known) = self.verdicts.get(&to) {
             return *known;
         }
-        let decider = self.config.settings.decider(own).of(Some(account));
+        // what comes in at this machine's own addresses, nftables judges
+        let decider = self.config.settings.decider(own).of(Some(account)).with_own_addresses();
         let by_address = decider.address(&Destination::from(to), to.ip()).is_ok();
         let heard = locked(&self.config.shared.dns.heard).name(now, own, to.ip()).cloned();
         let name = heard.and_then(|name| {

@@ -9,11 +9,11 @@ use crate::outbound::dns::own::lookup;
 use crate::outbound::resolve::TOO_MANY;
 use crate::outbound::syn_race::open;
 use crate::policy::access::Denied;
+use crate::policy::own_addresses::is_own;
 use crate::runtime::RuntimeConfig;
 use crate::settings::Settings;
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
-use ekiden_linux::links::netlink;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_model::connect::happy_eyeballs::{Config, FamilyAnswers, HappyEyeballs};
 use ekiden_model::dns::Asker;
@@ -138,14 +138,7 @@ fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
-    listen.ip() == to || (listen.ip().is_unspecified() && is_local(to))
-}
-
-/// Whether this machine has the address, by the kernel, which knows prefix routes, or had it a second ago; only for
-/// destinations on this relay's ports. Where the kernel cannot be asked it counts as this machine's: a relay that connects
-/// to itself does so until all is used up.
-fn is_local(ip: IpAddr) -> bool {
-    ip.is_loopback() || netlink::is_local(ip).unwrap_or(true)
+    listen.ip() == to || (listen.ip().is_unspecified() && is_own(to))
 }
 
 enum Event {

@@ -3,48 +3,17 @@
 //! A name's decision is not enough: every address that it resolves to is checked, and the
 //! connection goes to exactly the checked address. One that stands for an address of IPv4 is checked as both.
 
+pub use crate::policy::denied::Denied;
 pub use crate::policy::special_addresses::{Special, special};
 
 use crate::destination::{Destination, Host};
-use crate::error::{Failure, FailureKind};
 use crate::policy::accounts::KnownAccount;
 use crate::policy::embedded::embedded;
+use crate::policy::own_addresses::is_own;
 use crate::settings::{Access, HostPattern, Pattern, Rule, Settings};
 use crate::wire::dns::Nat64;
 use ipnet::IpNet;
 use std::net::IpAddr;
-
-/// Why something was refused; the message goes to the client.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
-pub enum Denied {
-    #[error("no rule admits clients from {0}")]
-    Client(IpAddr),
-    #[error("a rule refuses {0}")]
-    Rule(String),
-    #[error("your account may not go to {0}")]
-    Account(String),
-    #[error("{0} is for relays alone")]
-    Relays(String),
-    #[error(
-        "{address} is {kind}, which is not reached through this relay; its operator can open it with --allow-destination or a rule"
-    )]
-    Special { address: IpAddr, kind: Special },
-    #[error(
-        "{address} is {kind}, which is closed to clients that come by a tunnel; the operator of the relay at its end can open it with --allow-destination or a rule"
-    )]
-    SpecialForPeers { address: IpAddr, kind: Special },
-}
-
-impl From<Denied> for Failure {
-    fn from(denied: Denied) -> Self {
-        let kind = match denied {
-            Denied::Client(_) => FailureKind::Denied,
-            _ => FailureKind::Prohibited,
-        };
-        Self::new(kind, denied.to_string())
-    }
-}
 
 /// The access decisions for one client.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +23,8 @@ pub struct Decider<'a> {
     nat64: Option<Nat64>,
     client: Client<'a>,
     account: Option<&'a KnownAccount>,
+    /// Whether this machine has an address.
+    pub(super) is_own: fn(IpAddr) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +53,7 @@ impl Settings {
 
     fn decider_for<'a>(&'a self, client: Client<'a>) -> Decider<'a> {
         let nat64 = self.dns.nat64.and_then(Nat64::new);
-        Decider { access: &self.access, nat64, client, account: None }
+        Decider { access: &self.access, nat64, client, account: None, is_own }
     }
 }
 
@@ -90,6 +61,12 @@ impl<'a> Decider<'a> {
     /// The same for an account's client: no rule is needed to come in, and its own lists restrict it.
     pub(crate) const fn of(self, account: Option<&'a KnownAccount>) -> Self {
         Self { account, ..self }
+    }
+
+    /// The same where this machine's public addresses are as others: the operator chose the destination, or the kernel's
+    /// rules keep them.
+    pub(crate) const fn with_own_addresses(self) -> Self {
+        Self { is_own: |_| false, ..self }
     }
 }
 
@@ -149,26 +126,31 @@ impl Decider<'_> {
             self.account(destination, Some(v4))?;
             self.rule(destination, Some(v4))?;
         }
+        // a prefix of IPv4 opens the network of this machine, and not that behind a translator
+        if within_any(&self.access.allow_destinations, address) || within_any(opened, address) {
+            return Ok(());
+        }
         let local_client = match self.client {
             Client::At(client) => client.is_loopback() || special(client) == Some(Special::Private),
             Client::Peer(_) => false,
         };
         let kinds = self.embedded(address).chain([address]).filter_map(special);
         let closed = kinds.filter(|kind| !(*kind == Special::Private && local_client)).min();
-        // a prefix of IPv4 opens the network of this machine, and not that behind a translator
-        match closed {
-            Some(kind)
-                if !within_any(&self.access.allow_destinations, address)
-                    && !within_any(opened, address) =>
-            {
-                Err(match self.client {
-                    Client::At(_) => Denied::Special { address, kind },
-                    // their own relay shows it, beside this one's name
-                    Client::Peer(_) => Denied::SpecialForPeers { address, kind },
-                })
-            }
-            _ => Ok(()),
+        match closed.or_else(|| self.own(address)) {
+            Some(kind) => Err(match self.client {
+                Client::At(_) => Denied::Special { address, kind },
+                // their own relay shows it, beside this one's name
+                Client::Peer(_) => Denied::SpecialForPeers { address, kind },
+            }),
+            None => Ok(()),
         }
+    }
+
+    /// [`Special::Own`] for what looks public and is this machine's, but to clients of this machine.
+    fn own(&self, address: IpAddr) -> Option<Special> {
+        let on_loopback = matches!(self.client, Client::At(client) if client.is_loopback());
+        let mut seen = self.embedded(address).chain([address]).filter(|ip| special(*ip).is_none());
+        (!on_loopback && seen.any(self.is_own)).then_some(Special::Own)
     }
 
     /// Whether a client that goes to `address` may do so under the name that it claims. A name may be

@@ -2,7 +2,9 @@
 
 pub mod access;
 pub mod accounts;
+mod denied;
 mod embedded;
+pub(crate) mod own_addresses;
 pub mod quota;
 pub(crate) mod route;
 pub(crate) mod special_addresses;

@@ -19,6 +19,8 @@ pub enum Special {
     Reserved,
     /// 10/8, 172.16/12, 192.168/16, 100.64/10 (RFC 6598), fc00::/7, fec0::/10. Open to clients that have one.
     Private,
+    /// This machine's, though it looks public; by the kernel, and not by [`special`]. Open to clients on loopback.
+    Own,
 }
 
 impl fmt::Display for Special {
@@ -30,6 +32,7 @@ impl fmt::Display for Special {
             Self::Private => "a private address",
             Self::Multicast => "a multicast or broadcast address",
             Self::Reserved => "a reserved address",
+            Self::Own => "an address of the relay's own machine",
         })
     }
 }

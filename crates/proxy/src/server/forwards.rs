@@ -7,6 +7,7 @@ use super::{Inner, StartError};
 use crate::inbound::udp::flows::Flows;
 use crate::inbound::udp::forward::{ForwardFlow, WAITING, admit};
 use crate::observe::log_throttle::LogThrottle;
+use crate::outbound::udp::route::DatagramOwner;
 use crate::resources::AcceptedClient;
 use crate::resources::arrival::Directed;
 use crate::settings::{PortForward, Settings};
@@ -180,7 +181,7 @@ impl Inner {
             config,
             (|| Ok(Arc::clone(port)), client),
             &forward.to,
-            account,
+            DatagramOwner::Forwarded(client.ip(), account),
             named,
         )?;
         let (sender, packets) = mpsc::channel(WAITING);

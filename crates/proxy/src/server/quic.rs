@@ -9,6 +9,7 @@ use crate::inbound::udp::flows::{FlowRate, Flows};
 use crate::inbound::udp::forward::{ForwardFlow, admit};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::udp_counts::DropReason;
+use crate::outbound::udp::route::DatagramOwner;
 use bytes::Bytes;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -157,7 +158,8 @@ impl Inner {
         let registration = self.registry.enter(client);
         let entry = Arc::clone(&registration.entry);
         let named = (registration, Arc::clone(&self.log));
-        let flow = ForwardFlow::open(config, (answers, client), &to.into(), account, named)?;
+        let owner = DatagramOwner::Client(client.ip(), account);
+        let flow = ForwardFlow::open(config, (answers, client), &to.into(), owner, named)?;
         let (sender, packets) = mpsc::channel(WAITING);
         let told = (to.ip(), blocked.clone());
         let task = tokio::spawn(flow.serve_diverted(told, packets, self.stopping.subscribe()));

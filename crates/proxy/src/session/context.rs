@@ -13,6 +13,7 @@ use crate::outbound::tunnel::{FlowOwner, FlowRequest};
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
+use crate::resources::arrival::Directed;
 use crate::resources::{IdleOrigin, ManagedLeg, PoolKey, Resources};
 use crate::transfer::budget::{EarlyBytes, TransferShare};
 use crate::transfer::buffered::{close_gently, write_all};
@@ -45,6 +46,11 @@ impl Session {
             // its connection comes from loopback, but the client behind it does not
             Some(arrival) => settings.decider_for_peer(arrival.peer()),
             None => settings.decider(self.address.ip()),
+        };
+        // where a forwarded port leads is not the client's choice
+        let decider = match &self.directed {
+            Some(Directed::Forward(_)) => decider.with_own_addresses(),
+            _ => decider,
         };
         decider.of(account)
     }

@@ -250,7 +250,7 @@ pub enum HostPattern {
 pub struct Access {
     /// The first match decides. Without a match, clients on loopback are allowed and all others refused.
     pub rules: Vec<Rule>,
-    /// Special prefixes (loopback, private, link-local) that admitted clients may reach
+    /// Special prefixes (loopback, private, link-local) and addresses of this machine that admitted clients may reach
     /// (`--allow-destination`).
     pub allow_destinations: Vec<IpNet>,
     /// Proxies whose connections begin with a header of the PROXY protocol; the client in it counts.
@@ -268,7 +268,7 @@ pub struct Rule {
     pub to: Vec<Pattern>,
     /// Whether a match is allowed.
     pub allow: bool,
-    /// Special prefixes that clients of this rule may reach.
+    /// Special prefixes and addresses of this machine that clients of this rule may reach.
     pub allow_destinations: Vec<IpNet>,
 }
 

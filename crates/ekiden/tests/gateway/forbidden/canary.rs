@@ -35,7 +35,7 @@ impl Canary {
         this
     }
 
-    fn listen(&self, netns: &Netns) {
+    pub(super) fn listen(&self, netns: &Netns) {
         let both = |netns: &Netns| {
             netns.run(|| Ok::<_, std::io::Error>((TcpListener::bind(("::", PORT))?, datagrams()?)))
         };

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// What comes before each script. `$ekiden` is the program, where any user may run it; the script may use the functions.
-/// The page's server has an address that is nobody's.
+/// The page's server is a machine of its own, at an address that is nobody's.
 const MACHINE: &str = r#"
 set -e
 mount -t proc proc /proc
@@ -13,8 +13,13 @@ rm -r "$at"
 echo 'ekiden:x:4711:4712::/var/lib/ekiden:/usr/sbin/nologin' >> /etc/passwd
 device() { ip link add name "$1" type veth peer name "$1p" && ip link set "$1" up && ip link set "$1p" up && ip address add "$2" dev "$1"; }
 answers() { for _ in $(seq 100); do "$@" status >/dev/null 2>&1 && return; sleep 0.1; done; return 1; }
+page_net="nsenter --net=/run/netns/page"
 serve_page() {
-    perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalAddr => "11.0.0.1", LocalPort => 8000, Listen => 5, ReuseAddr => 1) or die; open F, ">", "/run/page"; while ($c = $s->accept) { sysread $c, $x, 4096; print $c "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage"; close $c }' & page=$!
+    ip netns add page
+    ip link set wan0p netns page
+    $page_net ip link set wan0p up
+    $page_net ip address add 11.0.0.2/24 dev wan0p
+    $page_net perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalAddr => "11.0.0.2", LocalPort => 8000, Listen => 5, ReuseAddr => 1) or die; open F, ">", "/run/page"; while ($c = $s->accept) { sysread $c, $x, 4096; print $c "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage"; close $c }' & page=$!
     for _ in $(seq 100); do [ -e /run/page ] && return; sleep 0.1; done
 }
 ip link set lo up

@@ -48,7 +48,7 @@ echo "HOME $(find /run/home -mindepth 1 | wc -l)"
 line=$(/run/ekiden-program init half-way --name localhost --yes 2>/run/said) || echo "FAILED $(cat /run/said)"
 sed 's/^/SAID /' /run/said
 cat /run/asked
-echo "PAGE $(curl -sS -m 20 -p --noproxy '' --proxy-cacert /var/lib/ekiden/tls/certificate.pem -x "$line" http://11.0.0.1:8000/)"
+echo "PAGE $(curl -sS -m 20 -p --noproxy '' --proxy-cacert /var/lib/ekiden/tls/certificate.pem -x "$line" http://11.0.0.2:8000/)"
 mkdir -m 755 -p /sys/fs/bpf
 /run/ekiden-program init modem --rate '4 Mbit/s' --yes 2>&1 | sed 's/^/MODEM /'
 /run/ekiden-program init modem --rate '5 Mbit/s' --yes 2>&1 | sed 's/^/MODEM /'

@@ -19,7 +19,7 @@ mkdir /run/ekiden && chown 4711 /run/ekiden
 setpriv --reuid 4711 --regid 4712 --clear-groups env XDG_RUNTIME_DIR=/run/ekiden HOME=/ STATE_DIRECTORY=/var/lib/ekiden $ekiden serve & second=$!
 answers $ekiden
 serve_page
-echo "PAGE $(curl -sS -m 20 -p -x http://192.168.7.1:3128 http://11.0.0.1:8000/)"
+echo "PAGE $(curl -sS -m 20 -p -x http://192.168.7.1:3128 http://11.0.0.2:8000/)"
 $ekiden ${line#ekiden } --yes 2>&1 | sed 's/^/AGAIN /'
 setpriv --reuid 4711 --regid 4712 --clear-groups env HOME=/ STATE_DIRECTORY=/var/lib/ekiden $ekiden peer list | sed 's/^/PEER /'
 "#;

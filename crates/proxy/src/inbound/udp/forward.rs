@@ -90,18 +90,19 @@ pub(crate) fn admit(
 impl ForwardFlow {
     /// A flow for an admitted client. `port` is asked for its socket once the flow has its place. Fails for want of room,
     /// by the rules for the destination, by the account's limits, or without a socket; the access log says why.
+    /// `owner`: who chose the destination, too.
     pub(crate) fn open(
         config: Arc<RuntimeConfig>,
         (port, client): (impl FnOnce() -> Result<Arc<UdpSocket>, Failure>, SocketAddr),
         to: &Destination,
-        account: Option<Arc<KnownAccount>>,
+        owner: DatagramOwner,
         (registration, log): (Registration, Arc<AccessLog>),
     ) -> Option<Self> {
         registration.begin(Protocol::Udp, to.to_string());
-        registration.set_account(account.clone());
+        registration.set_account(owner.account().cloned());
         let mut entry = LogEntry::new(Protocol::Udp, &registration);
         entry.target = Some(to.to_string());
-        let made = Self::make(&config, client, to, account, &registration);
+        let made = Self::make(&config, client, to, owner, &registration);
         match made.and_then(|made| Ok((made, port()?))) {
             Ok(((way, share, tally, place), port)) => {
                 let route = config.route(to);
@@ -146,13 +147,13 @@ impl ForwardFlow {
         config: &Arc<RuntimeConfig>,
         client: SocketAddr,
         to: &Destination,
-        account: Option<Arc<KnownAccount>>,
+        owner: DatagramOwner,
         registration: &Registration,
     ) -> Result<(DatagramPaths, Option<Arc<AccountConnection>>, UdpTally, DescriptorReserve), Failure>
     {
         let (limits, shared) = (config.association_limits(), &config.shared);
         let exhausted = |text: String| Failure::new(FailureKind::Exhausted, text);
-        let owner = DatagramOwner::Client(client.ip(), account.clone());
+        let account = owner.account().cloned();
         owner.decider(config).unresolved(to)?;
         let holder = Holder::of(account.as_ref().map(|account| account.id), client.ip());
         let tally = shared.udp.begin(limits, holder, false);

@@ -310,7 +310,9 @@ impl DirectSockets {
             None => {
                 let shared = &self.config.shared;
                 let source = match &self.client {
-                    DatagramOwner::Client(address, _) => (*address).into(),
+                    DatagramOwner::Client(address, _) | DatagramOwner::Forwarded(address, _) => {
+                        (*address).into()
+                    }
                     DatagramOwner::Peer(name, ..) => shared.resources.peers.get(name).source(),
                 };
                 let place = match self.sockets.len() < IN_PLACES {

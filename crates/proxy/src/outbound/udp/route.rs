@@ -19,18 +19,28 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) enum DatagramOwner {
     Client(IpAddr, Option<Arc<KnownAccount>>),
+    /// A client of a forwarded port, which did not choose where that leads.
+    Forwarded(IpAddr, Option<Arc<KnownAccount>>),
     /// By its name; with its text for the account.
     Peer(String, Bytes, Option<Arc<KnownAccount>>),
 }
 
 impl DatagramOwner {
+    pub(crate) const fn account(&self) -> Option<&Arc<KnownAccount>> {
+        match self {
+            Self::Client(_, account) | Self::Forwarded(_, account) | Self::Peer(_, _, account) => {
+                account.as_ref()
+            }
+        }
+    }
+
     /// As whom names are asked.
     pub(crate) fn asker(&self) -> Asker {
         match self {
-            Self::Client(_, Some(account)) | Self::Peer(_, _, Some(account)) => {
-                Asker::Account(account.id)
-            }
-            Self::Client(address, None) => Asker::at(*address),
+            Self::Client(_, Some(account))
+            | Self::Forwarded(_, Some(account))
+            | Self::Peer(_, _, Some(account)) => Asker::Account(account.id),
+            Self::Client(address, None) | Self::Forwarded(address, None) => Asker::at(*address),
             Self::Peer(name, _, None) => Asker::Peer(name.as_str().into()),
         }
     }
@@ -38,7 +48,9 @@ impl DatagramOwner {
     /// As whose its flows go through tunnels.
     pub(super) fn of_flows(&self) -> FlowOwner<'_> {
         match self {
-            Self::Client(address, account) => FlowOwner::of(account.as_deref(), *address),
+            Self::Client(address, account) | Self::Forwarded(address, account) => {
+                FlowOwner::of(account.as_deref(), *address)
+            }
             Self::Peer(name, number, account) => {
                 FlowOwner::behind(account.as_deref(), name, number)
             }
@@ -49,6 +61,9 @@ impl DatagramOwner {
         match self {
             Self::Client(address, account) => {
                 config.settings.decider(*address).of(account.as_deref())
+            }
+            Self::Forwarded(address, account) => {
+                config.settings.decider(*address).of(account.as_deref()).with_own_addresses()
             }
             Self::Peer(name, _, account) => {
                 config.settings.decider_for_peer(name).of(account.as_deref())
