@@ -89,7 +89,8 @@ impl Pair {
             mtu: plan.mtu,
             mode: plan.mode(),
         };
-        let engine = Engine::start(vec![wire], &middle, record, None).map_err(kernel("the link"))?;
+        let engine =
+            Engine::start(vec![wire], &middle, record, None).map_err(kernel("the link"))?;
         let mut this = Self { process: None, _relay: relay, engine, hosts };
         if let Some(command) = command {
             let plan = ProcessPlan { host: "far".to_owned(), command, ready: None };

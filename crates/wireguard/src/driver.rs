@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 const TICK: Span = Span::from_millis(250);
 /// Datagrams, or packets, of one turn; then the others have theirs.
 const IN_A_ROW: usize = 128;
-/// Handshakes of one turn: each takes as long as a hundred packets or so.
+/// After so many handshakes a turn takes no more datagrams: each takes as long as a hundred packets or so.
 const HANDSHAKES_IN_A_ROW: u64 = 16;
 
 /// A running door, until dropped.

@@ -85,7 +85,7 @@ impl Topology {
     }
 
     /// The same, where packets come up to `step` late, all together that are due by then: for much traffic whose single
-    /// packets do not matter. It saves processor time. Errors: as [`Topology::build`].
+    /// packets do not matter. It saves processor time, and verdicts call all packets late. Errors: as [`Topology::build`].
     pub fn build_in_steps(plan: &TopologyPlan, step: Span) -> Result<Self, BuildError> {
         Self::begin(plan, Record::default(), Some(step))
     }

@@ -146,9 +146,14 @@ impl<W, Q> Questions<W, Q> {
     fn displace(&mut self, asker: &Asker) -> Option<GaveWay<W, Q>> {
         let (owner, number, key) = self.owned.give_way(asker)?;
         let question = self.by_key.get_mut(&key)?;
-        // by the owner's waits, not by all for this question: it may pass from each that waits to the next
-        let waits = self.waits.of(&owner).filter(|(_, of)| **of == key);
-        let waits: Vec<u64> = waits.map(|(wait, _)| wait).collect();
+        // by whichever are fewer: the question may pass from each that waits to the next, and one may wait for many
+        let waits: Vec<u64> = if question.waiters.len() < self.waits.count(&owner) {
+            let all = question.waiters.iter();
+            all.filter(|(_, waiter)| waiter.asker == owner).map(|(wait, _)| *wait).collect()
+        } else {
+            let all = self.waits.of(&owner);
+            all.filter(|(_, of)| **of == key).map(|(wait, _)| wait).collect()
+        };
         let mut waiters = Vec::new();
         for wait in waits {
             self.waits.remove(&owner, wait);

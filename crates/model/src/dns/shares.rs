@@ -30,8 +30,12 @@ impl<T> Shares<T> {
 
     /// How many count for this asker: the relay's own, or those of all others.
     pub(super) fn counted(&self, asker: &Asker) -> usize {
-        let own = self.held.get(&Asker::Relay).map_or(0, BTreeMap::len);
+        let own = self.count(&Asker::Relay);
         if *asker == Asker::Relay { own } else { self.len - own }
+    }
+
+    pub(super) fn count(&self, asker: &Asker) -> usize {
+        self.held.get(asker).map_or(0, BTreeMap::len)
     }
 
     /// What this asker has, the oldest first.
