@@ -92,7 +92,7 @@ impl Common {
     fn on_answer(&self, status: u16, served: bool) {
         match status {
             _ if served => self.unserved.store(0, Relaxed),
-            // no room now, while tunnels beside it may run; a stranger is told so after a second
+            // no room now, while tunnels beside it may run; who may not log in is told so after a second
             429 | 503 => {}
             _ => self.on_unserved(),
         }
@@ -208,6 +208,7 @@ where
             NextStep::Accepted(None) => return Ok(()),
             NextStep::Accepted(Some(accepted)) => {
                 let (request, mut respond) = accepted?;
+                all.control.on_accepted();
                 // nothing is begun for a stream that was reset in the same breath
                 if poll_fn(|cx| Poll::Ready(respond.poll_reset(cx).is_ready())).await {
                     all.on_given_up();
