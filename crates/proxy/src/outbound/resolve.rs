@@ -11,13 +11,13 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::happy_eyeballs::{FamilyAnswers, MOST_ADDRESSES};
 use ekiden_model::dns::Asker;
 use ekiden_model::units::Span;
+use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
-use hickory_resolver::{Hosts, TokioResolver};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -52,7 +52,7 @@ enum LookupEnd {
 pub(crate) struct Resolver {
     dns: Dns,
     system: Arc<SystemNames>,
-    /// By what is known of the system.
+    /// By what `/etc/resolv.conf` says.
     looking: Mutex<Arc<Looking>>,
     limit: Duration,
     answers: Mutex<FamilyAnswers>,
@@ -64,7 +64,6 @@ pub(crate) struct Resolver {
 struct Looking {
     inner: TokioResolver,
     known: Arc<Known>,
-    hosts: Arc<Hosts>,
     kept: Mutex<KeptAddresses>,
     /// The longest times of what is kept. The library sees to the shortest one.
     max_ttl: Span,
@@ -130,14 +129,16 @@ impl Resolver {
         })
     }
 
-    /// Made anew where the system's files have changed. Lookups on their way end by those of before.
+    /// Made anew where `/etc/resolv.conf` has changed. Lookups on their way end by what it said before.
     fn looking(&self) -> Arc<Looking> {
+        // it keeps many names, and goes when others need not wait for the lock any more
+        let _before;
         let mut looking = locked(&self.looking);
         let known = self.system.known();
         if !Arc::ptr_eq(&looking.known, &known) {
             let places = Arc::clone(&looking.places);
             if let Ok(new) = Looking::new(&self.dns, self.limit, known, places) {
-                *looking = Arc::new(new);
+                _before = std::mem::replace(&mut *looking, Arc::new(new));
             }
         }
         Arc::clone(&looking)
@@ -158,6 +159,17 @@ impl Resolver {
         &self.lookups
     }
 
+    /// The addresses of one family that the hosts file has, where the settings want it. `None`: it has none.
+    fn in_hosts_file(&self, name: &str, ipv6: bool) -> Option<Vec<IpAddr>> {
+        if !self.dns.hosts_file {
+            return None;
+        }
+        let name = Name::from_utf8(name).ok()?;
+        let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
+        let query = Query::query(name, kind);
+        self.system.hosts(|hosts| hosts.lookup_static_host(&query).map(|found| addresses(&found)))
+    }
+
     /// The first [`MOST_ADDRESSES`] of one family, possibly none; fails in words: no such name, no answer, [`TOO_MANY`] of
     /// this asker. Equal lookups are one, in the place of whoever asks first. Who outlives it has tries of its own.
     pub(crate) async fn lookup(
@@ -166,6 +178,10 @@ impl Resolver {
         ipv6: bool,
         asker: &Asker,
     ) -> Result<Vec<IpAddr>, String> {
+        // before what is kept, which it may contradict since it was changed
+        if let Some(here) = self.in_hosts_file(name, ipv6) {
+            return Ok(here);
+        }
         let known = locked(&self.looking().kept).used(clock::now(), name, ipv6);
         if let Some(known) = known {
             return Ok(known);
@@ -203,7 +219,7 @@ impl Looking {
         let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
         let (config, mut options) = match (servers.as_deref(), &known.conf) {
             (Some([]), Ok(conf)) => conf.clone(),
-            // where `outbound::dns` asks them, addresses and the hosts file are read here
+            // where `outbound::dns` asks them, addresses and localhost are known here
             (servers, _) => {
                 let servers = configured(servers.unwrap_or_default());
                 (known.asking(servers), ResolverOpts::default())
@@ -214,22 +230,19 @@ impl Looking {
         options.positive_min_ttl = Some(dns.min_ttl.into());
         options.positive_max_ttl = Some(dns.max_ttl.into());
         options.negative_max_ttl = Some(dns.negative_ttl.into());
-        // it is given what was read of it
+        // it was asked before
         options.use_hosts_file = ResolveHosts::Never;
         // three tries within the time-out, each of which begins anew: what is lost in one is sent again late, as the library
         // takes a lost answer for a slow server
         options.timeout = limit / 3;
         options.attempts = 2;
-        let mut inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        let inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
             .with_options(options)
             .build()
             .map_err(|error| error.to_string())?;
-        let hosts = if dns.hosts_file { Arc::clone(&known.hosts) } else { Arc::default() };
-        inner.set_hosts(Arc::clone(&hosts));
         Ok(Self {
             inner,
             known,
-            hosts,
             kept: Mutex::new(KeptAddresses::new(dns.cache as usize)),
             max_ttl: dns.max_ttl,
             negative_ttl: dns.negative_ttl,
@@ -295,7 +308,7 @@ impl Looking {
         // given back once the sockets are closed
         let mut place;
         let mut looking = pin!(self.lookup_in_time(absolute, kind, end));
-        // what is known here, as by the hosts file, is there at once and takes no place
+        // what is known here, as localhost, is there at once and takes no place
         if let Poll::Ready(found) = poll_fn(|cx| Poll::Ready(looking.as_mut().poll(cx))).await {
             return Some(found);
         }
@@ -313,12 +326,6 @@ impl Looking {
         kind: RecordType,
         end: Instant,
     ) -> Result<Lookup, NetError> {
-        // the library looks there for the first name of a search alone, which is in a search domain
-        let known = Name::from_utf8(&name).ok();
-        let known = known.and_then(|name| self.hosts.lookup_static_host(&Query::query(name, kind)));
-        if let Some(known) = known {
-            return Ok(known);
-        }
         loop {
             match self.inner.lookup(name.as_str(), kind).await {
                 Err(NetError::Timeout) if Instant::now() < end => sleep(PAUSE).await,

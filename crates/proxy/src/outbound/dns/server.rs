@@ -25,17 +25,19 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct NameServers {
     dns: Dns,
     system: Arc<SystemNames>,
-    listed: Mutex<Listed>,
+    listed: Listed,
     pub(crate) nat64: Option<Nat64>,
     /// How long an answer may take, all servers together.
     pub(crate) limit: Span,
 }
 
-/// Those by what was known of the system.
+type List = Arc<[Arc<NameServer>]>;
+
 #[derive(Debug)]
-struct Listed {
-    known: Arc<Known>,
-    list: Arc<[Arc<NameServer>]>,
+enum Listed {
+    OfSettings(List),
+    /// By what was known of the system.
+    OfSystem(Mutex<(Arc<Known>, List)>),
 }
 
 #[derive(Debug)]
@@ -73,23 +75,29 @@ impl NameServers {
         Ok(Self {
             dns: dns.clone(),
             system,
-            listed: Mutex::new(Listed { known, list }),
+            listed: match dns.servers.is_empty() {
+                false => Listed::OfSettings(list),
+                true => Listed::OfSystem(Mutex::new((known, list))),
+            },
             nat64: dns.nat64.and_then(Nat64::new),
             limit,
         })
     }
 
     /// Those of the settings, or of `/etc/resolv.conf` as it was read last.
-    pub(crate) fn list(&self) -> Arc<[Arc<NameServer>]> {
-        let mut listed = locked(&self.listed);
+    pub(crate) fn list(&self) -> List {
+        let listed = match &self.listed {
+            Listed::OfSettings(list) => return Arc::clone(list),
+            Listed::OfSystem(listed) => listed,
+        };
+        let (before, list) = &mut *locked(listed);
         let known = self.system.known();
-        if self.dns.servers.is_empty()
-            && !Arc::ptr_eq(&listed.known, &known)
-            && let Ok(list) = servers(&self.dns, &known, &listed.list)
+        if !Arc::ptr_eq(before, &known)
+            && let Ok(new) = servers(&self.dns, &known, list)
         {
-            *listed = Listed { known, list };
+            (*before, *list) = (known, new);
         }
-        Arc::clone(&listed.list)
+        Arc::clone(list)
     }
 
     /// Whether some are asked through tunnels.
@@ -108,11 +116,7 @@ impl NameServers {
 }
 
 /// Those of `before` keep their state. Errors: in words; TLS cannot be set up.
-fn servers(
-    dns: &Dns,
-    known: &Known,
-    before: &[Arc<NameServer>],
-) -> Result<Arc<[Arc<NameServer>]>, String> {
+fn servers(dns: &Dns, known: &Known, before: &[Arc<NameServer>]) -> Result<List, String> {
     let settings = match dns.servers.as_slice() {
         [] => of_the_system(dns, known),
         servers => servers.to_vec(),

@@ -23,14 +23,15 @@ pub(crate) struct SystemNames {
     /// `/etc/resolv.conf` and `/etc/hosts`, locked while they are read, which may take long.
     files: Mutex<[ReadFile; 2]>,
     known: Mutex<Arc<Known>>,
+    /// Lent and never given away: it may be large, and goes when it is replaced.
+    hosts: Mutex<Hosts>,
 }
 
-/// What the files said when they could be used last.
+/// What `/etc/resolv.conf` said when it could be used last.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     /// Servers, search domains and options. Errors: none could be used yet, and why.
     pub(crate) conf: Result<(ResolverConfig, ResolverOpts), String>,
-    pub(crate) hosts: Arc<Hosts>,
 }
 
 impl Known {
@@ -80,9 +81,12 @@ struct ReadFile {
 impl SystemNames {
     /// Reads both files.
     pub(crate) fn new(conf: &Path, hosts: &Path) -> Self {
-        let known = Known { conf: Err(String::new()), hosts: Arc::default() };
-        let names =
-            Self { files: Mutex::new(files(conf, hosts)), known: Mutex::new(Arc::new(known)) };
+        let known = Known { conf: Err(String::new()) };
+        let names = Self {
+            files: Mutex::new(files(conf, hosts)),
+            known: Mutex::new(Arc::new(known)),
+            hosts: Mutex::default(),
+        };
         // who needs servers says that there are none
         if let (_, [_, Some(error)]) = names.look()
             && error.kind() != io::ErrorKind::NotFound
@@ -92,9 +96,14 @@ impl SystemNames {
         names
     }
 
-    /// What is known now; another one after each change.
+    /// What is known now; another one after each change of `/etc/resolv.conf`.
     pub(crate) fn known(&self) -> Arc<Known> {
         Arc::clone(&locked(&self.known))
+    }
+
+    /// What `/etc/hosts` says now.
+    pub(crate) fn hosts<T>(&self, ask: impl FnOnce(&Hosts) -> T) -> T {
+        ask(&locked(&self.hosts))
     }
 
     /// Reads again what has changed, or could not be read; what was known before stays where a file cannot be used. Call
@@ -116,23 +125,28 @@ impl SystemNames {
         let mut files = locked(&self.files);
         let [conf, hosts] = &mut *files;
         let (conf, hosts) = (conf.news(conf_of), hosts.news(hosts_of));
-        let mut known = Known::clone(&self.known());
         let (mut changed, mut wrong) = (false, [None, None]);
         match conf {
-            Some(Ok(conf)) => (known.conf, changed) = (Ok(conf), true),
+            Some(Ok(conf)) => {
+                *locked(&self.known) = Arc::new(Known { conf: Ok(conf) });
+                changed = true;
+            }
             Some(Err(error)) => {
-                known.conf = known.conf.map_err(|_| error.to_string());
+                if self.known().conf.is_err() {
+                    *locked(&self.known) = Arc::new(Known { conf: Err(error.to_string()) });
+                }
                 wrong[0] = Some(error);
             }
             None => {}
         }
         match hosts {
-            Some(Ok(hosts)) => (known.hosts, changed) = (Arc::new(hosts), true),
+            Some(Ok(hosts)) => {
+                // those of before are freed here, when nobody waits for them
+                let _before = std::mem::replace(&mut *locked(&self.hosts), hosts);
+                changed = true;
+            }
             Some(Err(error)) => wrong[1] = Some(error),
             None => {}
-        }
-        if changed || known.conf.is_err() && wrong[0].is_some() {
-            *locked(&self.known) = Arc::new(known);
         }
         (changed, wrong)
     }

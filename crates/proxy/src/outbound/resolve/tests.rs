@@ -115,6 +115,22 @@ async fn a_changed_hosts_file_holds_at_once_and_a_missing_one_changes_nothing() 
 }
 
 #[tokio::test]
+async fn a_changed_hosts_file_comes_before_what_is_kept_and_leaves_other_names_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let system = system(folder.path());
+    let (resolver, asked) = resolver_by(Arc::clone(&system), |dns| dns.hosts_file = true).await;
+    let look = |name: &'static str| resolver.lookup(name, false, &Asker::Relay);
+    for name in ["a.example", "b.example"] {
+        assert_eq!(look(name).await.unwrap().len(), MOST_ADDRESSES);
+    }
+    fs::write(folder.path().join("hosts"), "192.0.2.200 a.example\n").unwrap();
+    system.refresh();
+    assert_eq!(look("a.example").await, Ok(vec![[192, 0, 2, 200].into()]));
+    assert_eq!(look("b.example").await.unwrap().len(), MOST_ADDRESSES);
+    assert_eq!(asked.load(Relaxed), 2);
+}
+
+#[tokio::test]
 async fn a_name_without_dots_is_looked_for_in_the_hosts_file_and_the_search_domains() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("resolv.conf"), "search lan\nnameserver 192.0.2.1\n").unwrap();
