@@ -159,15 +159,21 @@ impl Resolver {
         &self.lookups
     }
 
-    /// The addresses of one family that the hosts file has, where the settings want it. `None`: it has none.
-    fn in_hosts_file(&self, name: &str, ipv6: bool) -> Option<Vec<IpAddr>> {
+    /// The addresses of one family that the hosts file has, where the settings want it. `None`: the name is not in it. One
+    /// that is in it with the other family alone has none: as for other programs, no server is asked for it.
+    pub(crate) fn in_hosts_file(&self, name: &str, ipv6: bool) -> Option<Vec<IpAddr>> {
         if !self.dns.hosts_file {
             return None;
         }
         let name = Name::from_utf8(name).ok()?;
-        let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
-        let query = Query::query(name, kind);
-        self.system.hosts(|hosts| hosts.lookup_static_host(&query).map(|found| addresses(&found)))
+        let query = |ipv6| {
+            let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
+            Query::query(name.clone(), kind)
+        };
+        self.system.hosts(|hosts| {
+            let found = hosts.lookup_static_host(&query(ipv6)).map(|found| addresses(&found));
+            found.or_else(|| hosts.lookup_static_host(&query(!ipv6)).map(|_| Vec::new()))
+        })
     }
 
     /// The first [`MOST_ADDRESSES`] of one family, possibly none; fails in words: no such name, no answer, [`TOO_MANY`] of

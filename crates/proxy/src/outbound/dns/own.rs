@@ -20,7 +20,10 @@ pub(crate) async fn lookup(
     if config.name_servers.are_plain() {
         return config.resolver.lookup(name, ipv6, asker).await;
     }
-    // the hosts file
+    if let Some(here) = config.resolver.in_hosts_file(name, ipv6) {
+        return Ok(here);
+    }
+    // addresses, and localhost
     let here = config.resolver.lookup(name, ipv6, asker).await;
     if here.is_ok() && known(&here) {
         return here;
@@ -72,6 +75,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let conf = "search lan\nnameserver 192.0.2.1\n";
         fs::write(folder.path().join("resolv.conf"), conf).unwrap();
+        fs::write(folder.path().join("hosts"), "192.0.2.200 box\n").unwrap();
         let mut settings = Settings::default();
         // there is no such tunnel: all that is known is in memory
         settings.dns.servers = vec!["tunnel://shore".parse().unwrap()];
@@ -92,5 +96,7 @@ mod tests {
         assert_eq!(found, Ok(vec![[192, 0, 2, 7].into()]));
         let absolute = lookup(&config, "printer.example", false, &Asker::Relay).await;
         assert!(absolute.is_err(), "{absolute:?}");
+        // the hosts file has it with IPv4 alone
+        assert_eq!(lookup(&config, "box", true, &Asker::Relay).await, Ok(Vec::new()));
     }
 }

@@ -139,6 +139,8 @@ async fn a_name_without_dots_is_looked_for_in_the_hosts_file_and_the_search_doma
     let (resolver, asked) = resolver_by(system(folder.path()), |dns| dns.hosts_file = true).await;
     let look = |name: &'static str| resolver.lookup(name, false, &Asker::Relay);
     assert_eq!(look("box").await, Ok(vec![[192, 0, 2, 200].into()]));
+    // it has no other addresses, wherever
+    assert_eq!(resolver.lookup("box", true, &Asker::Relay).await, Ok(Vec::new()));
     assert_eq!(asked.load(Relaxed), 0);
     assert_eq!(look("printer").await.unwrap().len(), MOST_ADDRESSES);
 }
