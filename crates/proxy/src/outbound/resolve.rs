@@ -112,10 +112,10 @@ impl Resolver {
         system: Arc<SystemNames>,
     ) -> Result<Self, String> {
         let (known, limit) = (system.known(), Duration::from(timeout));
-        if let (true, Err(why)) = (dns.servers.is_empty(), &known.conf) {
+        if dns.servers.is_empty() && known.conf.is_none() {
             // without name servers, addresses and the hosts file still work
             tracing::warn!(
-                "no name servers: {why}; until it names some, only addresses and the hosts file will resolve"
+                "there is no name server in /etc/resolv.conf; until it names one, only addresses and the hosts file will resolve"
             );
         }
         let looking = Looking::new(dns, limit, known, places)?;
@@ -224,7 +224,7 @@ impl Looking {
         };
         let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
         let (config, mut options) = match (servers.as_deref(), &known.conf) {
-            (Some([]), Ok(conf)) => conf.clone(),
+            (Some([]), Some(conf)) => conf.clone(),
             // where `outbound::dns` asks them, addresses and localhost are known here
             (servers, _) => {
                 let servers = configured(servers.unwrap_or_default());

@@ -134,8 +134,8 @@ fn servers(dns: &Dns, known: &Known, before: &[Arc<NameServer>]) -> Result<List,
 
 /// Those of `/etc/resolv.conf`, but for this relay itself.
 fn of_the_system(dns: &Dns, known: &Known) -> Vec<DnsServer> {
-    // the relay's own resolver logs why
-    let Ok((config, _)) = &known.conf else { return Vec::new() };
+    // the relay's own resolver says so
+    let Some((config, _)) = &known.conf else { return Vec::new() };
     let servers = config.name_servers().iter().map(|server| SocketAddr::new(server.ip, 53));
     let own = |at: &SocketAddr| {
         dns.listen.iter().any(|own| {

@@ -1,6 +1,8 @@
 //! What `/etc/resolv.conf` and `/etc/hosts` say, read again when they change: networks come and go.
 
+use crate::observe::flap_lines::FlapLines;
 use crate::runtime::file_stamp::{FileStamp, stamp};
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use hickory_resolver::Hosts;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
@@ -8,7 +10,8 @@ use hickory_resolver::proto::ProtoError;
 use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::parse_resolv_conf;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -20,26 +23,26 @@ const HOSTS_MOST: u64 = 16 << 20;
 /// Of all configurations.
 #[derive(Debug)]
 pub(crate) struct SystemNames {
-    /// `/etc/resolv.conf` and `/etc/hosts`, locked while they are read, which may take long.
-    files: Mutex<[ReadFile; 2]>,
+    /// Locked while they are read, which may take long.
+    files: Mutex<Files>,
     known: Mutex<Arc<Known>>,
     /// Lent and never given away: it may be large, and goes when it is replaced.
     hosts: Mutex<Hosts>,
 }
 
 /// What `/etc/resolv.conf` said when it could be used last.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Known {
-    /// Servers, search domains and options. Errors: none could be used yet, and why.
-    pub(crate) conf: Result<(ResolverConfig, ResolverOpts), String>,
+    /// Servers, search domains and options. `None`: none could be used yet.
+    pub(crate) conf: Option<(ResolverConfig, ResolverOpts)>,
 }
 
 impl Known {
     /// Other servers, with the search domains of the system.
     pub(crate) fn asking(&self, servers: Vec<NameServerConfig>) -> ResolverConfig {
         let (domain, search) = match &self.conf {
-            Ok((conf, _)) => (conf.domain().cloned(), conf.search().to_vec()),
-            Err(_) => (None, Vec::new()),
+            Some((conf, _)) => (conf.domain().cloned(), conf.search().to_vec()),
+            None => (None, Vec::new()),
         };
         ResolverConfig::from_parts(domain, search, servers)
     }
@@ -49,7 +52,7 @@ impl Known {
     pub(crate) fn candidates(&self, name: &str) -> Result<Vec<Name>, ProtoError> {
         let mut itself = Name::from_ascii(name)?;
         let mut all: Vec<Name> = Vec::new();
-        if let (false, Ok((conf, _))) = (name.contains('.'), &self.conf) {
+        if let (false, Some((conf, _))) = (name.contains('.'), &self.conf) {
             for domain in conf.domain().into_iter().chain(conf.search()) {
                 // others are too long together
                 if let Ok(one) = itself.clone().append_domain(domain)
@@ -68,31 +71,38 @@ impl Known {
 }
 
 #[derive(Debug)]
+struct Files {
+    /// `/etc/resolv.conf`.
+    conf: ReadFile,
+    /// `/etc/hosts`.
+    hosts: ReadFile,
+}
+
+#[derive(Debug)]
 struct ReadFile {
     path: PathBuf,
     /// The most bytes that it may have.
     most: u64,
     /// Its stamp when it was read; `None`: it could not be.
     read: Option<FileStamp>,
-    /// What was wrong the last time.
+    /// A hash of what was read last, and why that cannot be used, if so.
+    said: Option<(u64, Option<String>)>,
+    /// Whether something that it said could be used.
+    known: bool,
+    /// What is wrong now.
     error: Option<String>,
+    lines: FlapLines,
 }
 
 impl SystemNames {
     /// Reads both files.
     pub(crate) fn new(conf: &Path, hosts: &Path) -> Self {
-        let known = Known { conf: Err(String::new()) };
         let names = Self {
-            files: Mutex::new(files(conf, hosts)),
-            known: Mutex::new(Arc::new(known)),
+            files: Mutex::new(Files::new(conf, hosts)),
+            known: Mutex::new(Arc::new(Known { conf: None })),
             hosts: Mutex::default(),
         };
-        // who needs servers says that there are none
-        if let (_, [_, Some(error)]) = names.look()
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("{error}; the names in it are not known");
-        }
+        names.look(false);
         names
     }
 
@@ -109,78 +119,101 @@ impl SystemNames {
     /// Reads again what has changed, or could not be read; what was known before stays where a file cannot be used. Call
     /// it from time to time. It takes as long as the disk.
     pub(crate) fn refresh(&self) {
-        let (changed, wrong) = self.look();
-        for error in wrong.into_iter().flatten() {
-            tracing::warn!("{error}; what it said before holds");
-        }
-        if changed {
-            tracing::info!(
-                "reread the system's name servers and hosts because their files changed"
-            );
-        }
+        self.look(true);
     }
 
-    /// Whether there is something new, and what is newly wrong with each file.
-    fn look(&self) -> (bool, [Option<io::Error>; 2]) {
+    /// `again`: the log says what is new, and not only what is wrong.
+    fn look(&self, again: bool) {
         let mut files = locked(&self.files);
-        let [conf, hosts] = &mut *files;
-        let (conf, hosts) = (conf.news(conf_of), hosts.news(hosts_of));
-        let (mut changed, mut wrong) = (false, [None, None]);
-        match conf {
-            Some(Ok(conf)) => {
-                *locked(&self.known) = Arc::new(Known { conf: Ok(conf) });
-                changed = true;
-            }
-            Some(Err(error)) => {
-                if self.known().conf.is_err() {
-                    *locked(&self.known) = Arc::new(Known { conf: Err(error.to_string()) });
-                }
-                wrong[0] = Some(error);
-            }
-            None => {}
+        let Files { conf, hosts } = &mut *files;
+        let mut new = None;
+        let is_news = conf.look(|text| {
+            new = Some(conf_of(text)?);
+            Ok(())
+        });
+        conf.log(again && is_news);
+        if new.is_some() {
+            *locked(&self.known) = Arc::new(Known { conf: new });
         }
-        match hosts {
-            Some(Ok(hosts)) => {
-                // those of before are freed here, when nobody waits for them
-                let _before = std::mem::replace(&mut *locked(&self.hosts), hosts);
-                changed = true;
-            }
-            Some(Err(error)) => wrong[1] = Some(error),
-            None => {}
+        let mut new = None;
+        let is_news = hosts.look(|text| {
+            new = Some(hosts_of(text)?);
+            Ok(())
+        });
+        hosts.log(again && is_news);
+        if let Some(new) = new {
+            // those of before are freed here, when nobody waits for them
+            let _before = std::mem::replace(&mut *locked(&self.hosts), new);
         }
-        (changed, wrong)
     }
 
     /// From now on `resolv.conf` and `hosts` of a folder are looked at.
     #[cfg(test)]
     pub(crate) fn turn_to(&self, folder: &Path) {
-        *locked(&self.files) = files(&folder.join("resolv.conf"), &folder.join("hosts"));
+        *locked(&self.files) = Files::new(&folder.join("resolv.conf"), &folder.join("hosts"));
     }
 }
 
-fn files(conf: &Path, hosts: &Path) -> [ReadFile; 2] {
-    let unread =
-        |path: &Path, most| ReadFile { path: path.to_owned(), most, read: None, error: None };
-    [unread(conf, CONF_MOST), unread(hosts, HOSTS_MOST)]
+impl Files {
+    fn new(conf: &Path, hosts: &Path) -> Self {
+        Self { conf: ReadFile::new(conf, CONF_MOST), hosts: ReadFile::new(hosts, HOSTS_MOST) }
+    }
 }
 
 impl ReadFile {
-    /// What it says, where it has changed. Errors, once each: it cannot be read, or used.
-    fn news<T>(&mut self, parse: impl FnOnce(&[u8]) -> io::Result<T>) -> Option<io::Result<T>> {
+    fn new(path: &Path, most: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            most,
+            read: None,
+            said: None,
+            known: false,
+            error: None,
+            lines: FlapLines::default(),
+        }
+    }
+
+    /// Has `take` use what it says, where that is new. Whether there is news: something new, or another error.
+    fn look(&mut self, take: impl FnOnce(&[u8]) -> io::Result<()>) -> bool {
         // before it is read: what is written meanwhile is read the next time
         let now = stamp(&self.path);
         if self.read == Some(now) {
-            return None;
+            return false;
         }
         let bytes = self.bytes();
         self.read = bytes.is_ok().then_some(now);
-        let news = bytes.and_then(|bytes| parse(&bytes)).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
-        });
-        let error = news.as_ref().err().map(ToString::to_string);
-        let said = error.is_some() && error == self.error;
-        self.error = error;
-        (!said).then_some(news)
+        let (mut is_new, before) = (false, self.error.take());
+        self.error = match bytes {
+            Ok(bytes) => {
+                let hash = hash_of(&bytes);
+                // it may be written again as it was, and some have another time at each look
+                is_new = self.said.as_ref().is_none_or(|(said, _)| *said != hash);
+                if is_new {
+                    let wrong = take(&bytes).err().map(|error| error.to_string());
+                    self.known |= wrong.is_none();
+                    self.said = Some((hash, wrong));
+                }
+                self.said.as_ref().and_then(|(_, wrong)| wrong.clone())
+            }
+            // some machines never have it
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.known => None,
+            Err(error) => Some(error.to_string()),
+        };
+        is_new || self.error != before
+    }
+
+    /// Says how it is where there is news, or where the log says the opposite.
+    fn log(&mut self, is_news: bool) {
+        let due = self.lines.next(clock::now(), self.error.is_some(), is_news);
+        let Some(left_out) = due else { return };
+        let path = self.path.display();
+        match &self.error {
+            None => tracing::info!(left_out, "read {path}, which is new or has changed"),
+            Some(error) if self.known => {
+                tracing::warn!(left_out, "{path}: {error}; what it said before holds");
+            }
+            Some(error) => tracing::warn!(left_out, "{path}: {error}; nothing of it is known"),
+        }
     }
 
     fn bytes(&self) -> io::Result<Vec<u8>> {
@@ -195,6 +228,12 @@ impl ReadFile {
     }
 }
 
+fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
 /// Errors: it names no server.
 fn conf_of(text: &[u8]) -> io::Result<(ResolverConfig, ResolverOpts)> {
     parse_resolv_conf(text).map_err(|error| io::Error::other(error.to_string()))
@@ -204,4 +243,71 @@ fn hosts_of(text: &[u8]) -> io::Result<Hosts> {
     let mut hosts = Hosts::default();
     hosts.read_hosts_conf(text)?;
     Ok(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::log_throttle::counting::lines_of;
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// Those of a folder, and the paths of both files.
+    fn names(folder: &Path) -> (SystemNames, [PathBuf; 2]) {
+        let files = ["resolv.conf", "hosts"].map(|name| folder.join(name));
+        (SystemNames::new(&files[0], &files[1]), files)
+    }
+
+    #[test]
+    fn a_file_that_is_written_again_as_it_was_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (names, files) = names(folder.path());
+        let texts = ["nameserver 192.0.2.1\n", "192.0.2.200 box\n"];
+        let write = |seconds| {
+            for (file, text) in files.iter().zip(texts) {
+                fs::write(file, text).unwrap();
+                let file = File::options().write(true).open(file).unwrap();
+                file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+            }
+        };
+        write(1_000);
+        names.refresh();
+        let known = names.known();
+        assert!(known.conf.is_some());
+        let refreshed = lines_of(|| {
+            for seconds in [2_000, 3_000] {
+                write(seconds);
+                names.refresh();
+            }
+        });
+        assert!(refreshed == 0 && Arc::ptr_eq(&known, &names.known()));
+        // nor does it where it could not be read meanwhile
+        fs::remove_file(&files[0]).unwrap();
+        names.refresh();
+        write(4_000);
+        names.refresh();
+        assert!(Arc::ptr_eq(&known, &names.known()));
+    }
+
+    #[test]
+    fn files_that_flap_get_few_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let (names, files) = names(folder.path());
+        let flaps = || {
+            for n in 1..50 {
+                fs::write(&files[0], "nameserver 192.0.2.1\n".repeat(n)).unwrap();
+                names.refresh();
+                fs::remove_file(&files[0]).unwrap();
+                names.refresh();
+            }
+        };
+        assert!((2..=4).contains(&lines_of(flaps)));
+    }
+
+    #[test]
+    fn files_that_were_never_there_get_no_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let looks = || names(folder.path()).0.refresh();
+        assert_eq!(lines_of(looks), 0);
+    }
 }
