@@ -112,7 +112,7 @@ impl Resolver {
         system: Arc<SystemNames>,
     ) -> Result<Self, String> {
         let (known, limit) = (system.known(), Duration::from(timeout));
-        if dns.servers.is_empty() && known.conf.is_none() {
+        if dns.servers.is_empty() && known.servers.is_none() {
             // without name servers, addresses and the hosts file still work
             tracing::warn!(
                 "there is no name server in /etc/resolv.conf; until it names one, only addresses and the hosts file will resolve"
@@ -223,14 +223,12 @@ impl Looking {
             DnsServer::Tls { .. } | DnsServer::Https { .. } | DnsServer::Tunnel { .. } => None,
         };
         let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
-        let (config, mut options) = match (servers.as_deref(), &known.conf) {
-            (Some([]), Some(conf)) => conf.clone(),
+        let (servers, mut options) = match (servers.as_deref(), &known.servers) {
+            (Some([]), Some(of_system)) => of_system.clone(),
             // where `outbound::dns` asks them, addresses and localhost are known here
-            (servers, _) => {
-                let servers = configured(servers.unwrap_or_default());
-                (known.asking(servers), ResolverOpts::default())
-            }
+            (servers, _) => (configured(servers.unwrap_or_default()), ResolverOpts::default()),
         };
+        let config = known.asking(servers);
         // it would keep whole messages, each of which a zone's owner may make take a MiB
         options.cache_size = 0;
         options.positive_min_ttl = Some(dns.min_ttl.into());

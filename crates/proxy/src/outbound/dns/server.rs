@@ -135,8 +135,8 @@ fn servers(dns: &Dns, known: &Known, before: &[Arc<NameServer>]) -> Result<List,
 /// Those of `/etc/resolv.conf`, but for this relay itself.
 fn of_the_system(dns: &Dns, known: &Known) -> Vec<DnsServer> {
     // the relay's own resolver says so
-    let Some((config, _)) = &known.conf else { return Vec::new() };
-    let servers = config.name_servers().iter().map(|server| SocketAddr::new(server.ip, 53));
+    let Some((servers, _)) = &known.servers else { return Vec::new() };
+    let servers = servers.iter().map(|server| SocketAddr::new(server.ip, 53));
     let own = |at: &SocketAddr| {
         dns.listen.iter().any(|own| {
             own == at
@@ -277,7 +277,7 @@ mod tests {
         say("nameserver 192.0.2.77\nnameserver 192.0.2.1\n");
         assert_eq!(named(&servers), ["192.0.2.77:53", "192.0.2.1:53"]);
         assert!(Arc::ptr_eq(&servers.list()[1], &first), "its state stays");
-        // what cannot be used changes nothing
+        // what cannot be used, or names none, changes no server
         for text in ["search example\n", "nameserver 192.0.2.9\n".repeat(10_000).as_str()] {
             say(text);
             assert_eq!(named(&servers).len(), 2);

@@ -31,20 +31,35 @@ pub(crate) struct SystemNames {
 }
 
 /// What `/etc/resolv.conf` said when it could be used last.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
-    /// Servers, search domains and options. `None`: none could be used yet.
-    pub(crate) conf: Option<(ResolverConfig, ResolverOpts)>,
+    /// With the options beside them. `None`: it has named none yet.
+    pub(crate) servers: Option<(Vec<NameServerConfig>, ResolverOpts)>,
+    domain: Option<Name>,
+    search: Vec<Name>,
 }
 
 impl Known {
-    /// Other servers, with the search domains of the system.
+    /// Takes a text of it. Errors: it cannot be used; or it names no server any more, and those of before stay.
+    fn read(&mut self, text: &[u8]) -> io::Result<()> {
+        // the library refuses one without servers, which may have search domains all the same
+        let text = [text, b"\nnameserver 127.0.0.1\n"].concat();
+        let (conf, options) =
+            parse_resolv_conf(text).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut servers = conf.name_servers().to_vec();
+        servers.pop();
+        (self.domain, self.search) = (conf.domain().cloned(), conf.search().to_vec());
+        if !servers.is_empty() {
+            self.servers = Some((servers, options));
+        } else if self.servers.is_some() {
+            return Err(io::Error::other("it names no server"));
+        }
+        Ok(())
+    }
+
+    /// Servers, with the search domains of the system.
     pub(crate) fn asking(&self, servers: Vec<NameServerConfig>) -> ResolverConfig {
-        let (domain, search) = match &self.conf {
-            Some((conf, _)) => (conf.domain().cloned(), conf.search().to_vec()),
-            None => (None, Vec::new()),
-        };
-        ResolverConfig::from_parts(domain, search, servers)
+        ResolverConfig::from_parts(self.domain.clone(), self.search.clone(), servers)
     }
 
     /// What is asked for in turn until one has addresses: a name without dots in the search domains, and each as it is.
@@ -52,8 +67,8 @@ impl Known {
     pub(crate) fn candidates(&self, name: &str) -> Result<Vec<Name>, ProtoError> {
         let mut itself = Name::from_ascii(name)?;
         let mut all: Vec<Name> = Vec::new();
-        if let (false, Some((conf, _))) = (name.contains('.'), &self.conf) {
-            for domain in conf.domain().into_iter().chain(conf.search()) {
+        if !name.contains('.') {
+            for domain in self.domain.iter().chain(&self.search) {
                 // others are too long together
                 if let Ok(one) = itself.clone().append_domain(domain)
                     && !all.contains(&one)
@@ -99,7 +114,7 @@ impl SystemNames {
     pub(crate) fn new(conf: &Path, hosts: &Path) -> Self {
         let names = Self {
             files: Mutex::new(Files::new(conf, hosts)),
-            known: Mutex::new(Arc::new(Known { conf: None })),
+            known: Mutex::default(),
             hosts: Mutex::default(),
         };
         names.look(false);
@@ -127,13 +142,10 @@ impl SystemNames {
         let mut files = locked(&self.files);
         let Files { conf, hosts } = &mut *files;
         let mut new = None;
-        let is_news = conf.look(|text| {
-            new = Some(conf_of(text)?);
-            Ok(())
-        });
+        let is_news = conf.look(|text| new.insert(Known::clone(&self.known())).read(text));
         conf.log(again && is_news);
-        if new.is_some() {
-            *locked(&self.known) = Arc::new(Known { conf: new });
+        if let Some(new) = new {
+            *locked(&self.known) = Arc::new(new);
         }
         let mut new = None;
         let is_news = hosts.look(|text| {
@@ -234,11 +246,6 @@ fn hash_of(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Errors: it names no server.
-fn conf_of(text: &[u8]) -> io::Result<(ResolverConfig, ResolverOpts)> {
-    parse_resolv_conf(text).map_err(|error| io::Error::other(error.to_string()))
-}
-
 fn hosts_of(text: &[u8]) -> io::Result<Hosts> {
     let mut hosts = Hosts::default();
     hosts.read_hosts_conf(text)?;
@@ -273,7 +280,7 @@ mod tests {
         write(1_000);
         names.refresh();
         let known = names.known();
-        assert!(known.conf.is_some());
+        assert!(known.servers.is_some());
         let refreshed = lines_of(|| {
             for seconds in [2_000, 3_000] {
                 write(seconds);
@@ -287,6 +294,26 @@ mod tests {
         write(4_000);
         names.refresh();
         assert!(Arc::ptr_eq(&known, &names.known()));
+    }
+
+    #[test]
+    fn search_domains_hold_where_no_server_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (names, [conf, _]) = names(folder.path());
+        // the machine's name may have a domain, too
+        let is_looked_for = |name: &str| {
+            let candidates = names.known().candidates("box").unwrap();
+            candidates.contains(&Name::from_ascii(name).unwrap())
+        };
+        fs::write(&conf, "search first.test").unwrap();
+        assert_eq!(lines_of(|| names.refresh()), 1);
+        assert!(is_looked_for("box.first.test.") && names.known().servers.is_none());
+        fs::write(&conf, "search first.test\nnameserver 192.0.2.1").unwrap();
+        names.refresh();
+        fs::write(&conf, "search second.test").unwrap();
+        names.refresh();
+        assert!(is_looked_for("box.second.test.") && !is_looked_for("box.first.test."));
+        assert_eq!(names.known().servers.as_ref().unwrap().0.len(), 1, "those of before stay");
     }
 
     #[test]
