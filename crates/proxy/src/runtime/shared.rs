@@ -74,7 +74,7 @@ impl Shared {
             name_places: Arc::new(NamePlaces::new(&settings.budgets)),
             system_names: {
                 let [conf, hosts] = ["/etc/resolv.conf", "/etc/hosts"].map(Path::new);
-                Arc::new(SystemNames::new(conf, hosts))
+                Arc::new(SystemNames::new(conf, hosts, settings.dns.hosts_file))
             },
             acme: Arc::default(),
             alerts: Arc::default(),

@@ -23,6 +23,8 @@ impl Server {
         let inner = &self.inner;
         check_wireguard(&settings)?;
         let log = inner.log.prepare(&settings.access_log).map_err(StartError::AccessLog)?;
+        // as they are now, and not a second ago
+        inner.shared.system_names.refresh();
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
         let forwards = bind_forwards(&settings, &locked(&inner.forwards))?;
@@ -45,6 +47,7 @@ impl Server {
             stays
         });
         drop(running);
+        inner.shared.system_names.want_hosts(settings.dns.hosts_file);
         inner.config.send_replace(Arc::new(config));
         if let Err(error) = inner.start_tunnels() {
             tracing::error!("{error}; there are no tunnels until the next reload");
@@ -107,5 +110,41 @@ impl Server {
         inner.close_wireguard();
         inner.close_gateway();
         Stopped { finished: begun.saturating_sub(cut), cut }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Dns;
+    use std::fs;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    #[tokio::test]
+    async fn a_reload_reads_the_system_s_files_of_names_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = |listen: SocketAddr, hosts_file| {
+            let dns = Dns { hosts_file, ..Dns::default() };
+            Arc::new(Settings { listen: vec![listen], dns, ..Settings::default() })
+        };
+        // from here on nothing waits: the relay's own look each second does not run
+        let server = Server::start(settings((Ipv4Addr::LOCALHOST, 0).into(), false)).unwrap();
+        let (inner, listen) = (&server.inner, server.status().listen[0]);
+        inner.shared.system_names.turn_to(folder.path());
+        let known = || inner.config().resolver.in_hosts_file("box", false);
+        assert_eq!(known(), None);
+        for n in [1, 22] {
+            let conf = format!("nameserver 192.0.2.{n}\n");
+            fs::write(folder.path().join("resolv.conf"), conf).unwrap();
+            fs::write(folder.path().join("hosts"), format!("192.0.2.{n} box\n")).unwrap();
+            server.reload(settings(listen, true)).unwrap();
+            let servers = inner.config().name_servers.status();
+            assert_eq!(servers[0].server, format!("192.0.2.{n}:53"));
+            assert_eq!(known(), Some(vec![[192, 0, 2, n].into()]));
+        }
+        fs::write(folder.path().join("resolv.conf"), "nameserver 192.0.2.133\n").unwrap();
+        server.reload(settings(listen, false)).unwrap();
+        let servers = inner.config().name_servers.status();
+        assert!(servers[0].server == "192.0.2.133:53" && known().is_none());
     }
 }

@@ -260,7 +260,7 @@ mod tests {
     fn servers_of_the_system_are_those_that_its_file_named_last() {
         let folder = tempfile::tempdir().unwrap();
         let [conf, hosts] = ["resolv.conf", "hosts"].map(|name| folder.path().join(name));
-        let system = Arc::new(SystemNames::new(&conf, &hosts));
+        let system = Arc::new(SystemNames::new(&conf, &hosts, true));
         let new = |dns: &Dns| NameServers::new(dns, Span::ZERO, Arc::clone(&system), None).unwrap();
         let named = |servers: &NameServers| -> Vec<String> {
             servers.list().iter().map(|server| server.setting.to_string()).collect()

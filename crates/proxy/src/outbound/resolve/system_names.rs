@@ -91,6 +91,8 @@ struct Files {
     conf: ReadFile,
     /// `/etc/hosts`.
     hosts: ReadFile,
+    /// Whether the settings want that.
+    wants_hosts: bool,
 }
 
 #[derive(Debug)]
@@ -110,10 +112,10 @@ struct ReadFile {
 }
 
 impl SystemNames {
-    /// Reads both files.
-    pub(crate) fn new(conf: &Path, hosts: &Path) -> Self {
+    /// Reads `resolv.conf`, and `hosts` where it is wanted.
+    pub(crate) fn new(conf: &Path, hosts: &Path, wants_hosts: bool) -> Self {
         let names = Self {
-            files: Mutex::new(Files::new(conf, hosts)),
+            files: Mutex::new(Files::new(conf, hosts, wants_hosts)),
             known: Mutex::default(),
             hosts: Mutex::default(),
         };
@@ -126,7 +128,7 @@ impl SystemNames {
         Arc::clone(&locked(&self.known))
     }
 
-    /// What `/etc/hosts` says now.
+    /// What `/etc/hosts` says now; nothing where it is not wanted.
     pub(crate) fn hosts<T>(&self, ask: impl FnOnce(&Hosts) -> T) -> T {
         ask(&locked(&self.hosts))
     }
@@ -137,10 +139,19 @@ impl SystemNames {
         self.look(true);
     }
 
+    /// Whether `/etc/hosts` is wanted from now on. If so, it is known at once, which takes as long as the disk. Else it goes
+    /// with the next [`Self::refresh`], whose thread has time to free it.
+    pub(crate) fn want_hosts(&self, wanted: bool) {
+        locked(&self.files).wants_hosts = wanted;
+        if wanted {
+            self.refresh();
+        }
+    }
+
     /// `again`: the log says what is new, and not only what is wrong.
     fn look(&self, again: bool) {
         let mut files = locked(&self.files);
-        let Files { conf, hosts } = &mut *files;
+        let Files { conf, hosts, wants_hosts } = &mut *files;
         let mut new = None;
         let is_news = conf.look(|text| new.insert(Known::clone(&self.known())).read(text));
         conf.log(again && is_news);
@@ -148,11 +159,16 @@ impl SystemNames {
             *locked(&self.known) = Arc::new(new);
         }
         let mut new = None;
-        let is_news = hosts.look(|text| {
-            new = Some(hosts_of(text)?);
-            Ok(())
-        });
-        hosts.log(again && is_news);
+        if *wants_hosts {
+            let is_news = hosts.look(|text| {
+                new = Some(hosts_of(text)?);
+                Ok(())
+            });
+            hosts.log(again && is_news);
+        } else if hosts.known {
+            *hosts = ReadFile::new(&hosts.path, hosts.most);
+            new = Some(Hosts::default());
+        }
         if let Some(new) = new {
             // those of before are freed here, when nobody waits for them
             let _before = std::mem::replace(&mut *locked(&self.hosts), new);
@@ -162,13 +178,16 @@ impl SystemNames {
     /// From now on `resolv.conf` and `hosts` of a folder are looked at.
     #[cfg(test)]
     pub(crate) fn turn_to(&self, folder: &Path) {
-        *locked(&self.files) = Files::new(&folder.join("resolv.conf"), &folder.join("hosts"));
+        let mut files = locked(&self.files);
+        let [conf, hosts] = ["resolv.conf", "hosts"].map(|name| folder.join(name));
+        *files = Files::new(&conf, &hosts, files.wants_hosts);
     }
 }
 
 impl Files {
-    fn new(conf: &Path, hosts: &Path) -> Self {
-        Self { conf: ReadFile::new(conf, CONF_MOST), hosts: ReadFile::new(hosts, HOSTS_MOST) }
+    fn new(conf: &Path, hosts: &Path, wants_hosts: bool) -> Self {
+        let (conf, hosts) = (ReadFile::new(conf, CONF_MOST), ReadFile::new(hosts, HOSTS_MOST));
+        Self { conf, hosts, wants_hosts }
     }
 }
 
@@ -256,13 +275,15 @@ fn hosts_of(text: &[u8]) -> io::Result<Hosts> {
 mod tests {
     use super::*;
     use crate::observe::log_throttle::counting::lines_of;
+    use hickory_resolver::proto::op::Query;
+    use hickory_resolver::proto::rr::RecordType;
     use std::fs;
     use std::time::{Duration, UNIX_EPOCH};
 
     /// Those of a folder, and the paths of both files.
     fn names(folder: &Path) -> (SystemNames, [PathBuf; 2]) {
         let files = ["resolv.conf", "hosts"].map(|name| folder.join(name));
-        (SystemNames::new(&files[0], &files[1]), files)
+        (SystemNames::new(&files[0], &files[1], true), files)
     }
 
     #[test]
@@ -294,6 +315,26 @@ mod tests {
         write(4_000);
         names.refresh();
         assert!(Arc::ptr_eq(&known, &names.known()));
+    }
+
+    #[test]
+    fn hosts_are_read_where_they_are_wanted_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let [conf, hosts] = ["resolv.conf", "hosts"].map(|name| folder.path().join(name));
+        fs::write(&hosts, "192.0.2.200 box\n").unwrap();
+        let names = SystemNames::new(&conf, &hosts, false);
+        let query = Query::query(Name::from_ascii("box.").unwrap(), RecordType::A);
+        let is_known = || names.hosts(|hosts| hosts.lookup_static_host(&query).is_some());
+        names.refresh();
+        assert!(!is_known() && locked(&names.files).hosts.said.is_none());
+        names.want_hosts(true);
+        assert!(is_known());
+        names.want_hosts(false);
+        names.refresh();
+        assert!(!is_known());
+        // the file has not changed meanwhile
+        names.want_hosts(true);
+        assert!(is_known());
     }
 
     #[test]

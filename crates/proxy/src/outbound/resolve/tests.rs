@@ -32,7 +32,7 @@ fn answer(query: &Message) -> Message {
 
 /// By the files of a folder.
 fn system(folder: &Path) -> Arc<SystemNames> {
-    Arc::new(SystemNames::new(&folder.join("resolv.conf"), &folder.join("hosts")))
+    Arc::new(SystemNames::new(&folder.join("resolv.conf"), &folder.join("hosts"), true))
 }
 
 fn no_system() -> Arc<SystemNames> {
