@@ -67,9 +67,8 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
     }
     let destination = match asked {
         Request::Connect(destination) => destination,
-        Request::Associate(host, port) => {
-            let named = udp::named_port(session.address, &host, port);
-            Box::pin(udp::associate(session, incoming, named)).await;
+        Request::Associate => {
+            Box::pin(udp::associate(session, incoming)).await;
             return None;
         }
     };

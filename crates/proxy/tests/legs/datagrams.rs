@@ -6,8 +6,7 @@ use crate::upstream;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
 use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Rule, Settings, Udp};
-use std::io::{self, ErrorKind, Read, Write};
-use std::iter;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -27,15 +26,9 @@ fn ask(relay: SocketAddr) -> (u8, SocketAddr, TcpStream) {
     asked(TcpStream::connect(relay).unwrap())
 }
 
-fn asked(tcp: TcpStream) -> (u8, SocketAddr, TcpStream) {
-    asked_naming(tcp, ([0, 0, 0, 0], 0).into())
-}
-
-/// The same of a client that says where it sends from.
-fn asked_naming(mut tcp: TcpStream, own: SocketAddr) -> (u8, SocketAddr, TcpStream) {
+fn asked(mut tcp: TcpStream) -> (u8, SocketAddr, TcpStream) {
     tcp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // an address stands there as in a datagram's head
-    tcp.write_all(&[&[5, 1, 0, 5, 3, 0], &head(own)[3..]].concat()).unwrap();
+    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
     let mut head = [0; 6];
     tcp.read_exact(&mut head).unwrap();
     assert_eq!(head[..3], [5, 0, 5]);
@@ -456,30 +449,6 @@ fn a_datagram_that_cannot_be_read_takes_no_association() {
     speaks(&client, &server);
     neighbour.send_to(&head(server.at()), client.port).unwrap();
     wait_for("counts(&relay).foreign == 1", || counts(&relay).foreign == 1);
-}
-
-#[test]
-fn the_port_that_a_client_names_alone_sends() {
-    let (relay, server) = (with(|_| {}), Server::new());
-    let ip = relay.address.ip();
-    for (nth, named) in [[0_u8, 0, 0, 0], [127, 0, 0, 1]].into_iter().enumerate() {
-        let stream = TcpStream::connect(relay.address).unwrap();
-        let port = |at: io::Result<SocketAddr>| at.unwrap().port();
-        // the connection's own port would not count
-        let differs = |udp: &UdpSocket| port(udp.local_addr()) != port(stream.local_addr());
-        let udp = iter::repeat_with(|| socket(ip)).find(differs).unwrap();
-        let own = SocketAddr::from((named, port(udp.local_addr())));
-        let (_, port, tcp) = asked_naming(stream, own);
-        let client = Client { tcp, udp, port };
-        socket(ip).send_to(&head(server.at()), client.port).unwrap();
-        let foreign = nth as u64 + 1;
-        wait_for("the neighbour's is dropped", || counts(&relay).foreign == foreign);
-        speaks(&client, &server);
-    }
-    // nothing comes from there, as where a client names what a NAT changes, or its destination
-    let elsewhere = SocketAddr::from(([192, 0, 2, 7], 53));
-    let (_, port, tcp) = asked_naming(TcpStream::connect(relay.address).unwrap(), elsewhere);
-    speaks(&Client { tcp, udp: socket(ip), port }, &server);
 }
 
 #[test]

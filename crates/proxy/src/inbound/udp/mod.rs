@@ -19,7 +19,7 @@ mod from_tunnel;
 
 pub(crate) use crate::inbound::udp::from_tunnel::PacketFlow;
 
-use crate::destination::{Destination, Host};
+use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
@@ -47,8 +47,6 @@ use tokio::net::UdpSocket;
 struct Association<'a> {
     session: &'a Session,
     port: UdpSocket,
-    /// The port that the client named, which alone sends.
-    named_port: Option<u16>,
     /// Where the client sends from, by its first datagram that could be read.
     client: Option<SocketAddr>,
     way: DatagramPaths,
@@ -60,19 +58,9 @@ struct Association<'a> {
 /// Bytes that the TCP connection of an association may bring. They have no meaning (RFC 1928 §7).
 const MOST_DISCARDED: usize = 64 * 1024;
 
-/// The port of the client's datagrams as the client named it (RFC 1928 §6), where no NAT can have changed it: within this
-/// machine, or by the address that is seen here. `client`: of its TCP connection; some name that one's port.
-pub(crate) fn named_port(client: SocketAddr, host: &Host, port: u16) -> Option<u16> {
-    let Host::Address(named) = host else { return None };
-    let (ip, named) = (same(client.ip()), same(*named));
-    let is_own = named == ip || (named.is_unspecified() && ip.is_loopback());
-    (is_own && port != 0 && port != client.port()).then_some(port)
-}
-
-/// `named`: the only port that sends for the client, where it is known.
-pub(crate) async fn associate(session: &Session, incoming: BufferedStream, named: Option<u16>) {
+pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let mut entry = session.new_entry(Protocol::Udp);
-    let (mut association, bound, _place) = match Association::open(session, named).await {
+    let (mut association, bound, _place) = match Association::open(session).await {
         Ok(opened) => opened,
         Err(failure) => return refuse(session, entry, &failure).await,
     };
@@ -109,10 +97,7 @@ async fn refuse(session: &Session, mut entry: LogEntry, failure: &Failure) {
 }
 
 impl<'a> Association<'a> {
-    async fn open(
-        session: &'a Session,
-        named_port: Option<u16>,
-    ) -> Result<(Self, SocketAddr, DescriptorReserve), Failure> {
+    async fn open(session: &'a Session) -> Result<(Self, SocketAddr, DescriptorReserve), Failure> {
         let (tally, place) = begin(session)?;
         let no_room = |text: String| Failure::new(FailureKind::Exhausted, text);
         let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
@@ -127,8 +112,7 @@ impl<'a> Association<'a> {
         };
         let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
         let way = paths(session);
-        let (client, discarded) = (None, 0);
-        let association = Self { session, port, named_port, client, way, tally, discarded };
+        let association = Self { session, port, client: None, way, tally, discarded: 0 };
         Ok((association, bound, place))
     }
 
@@ -189,12 +173,7 @@ impl<'a> Association<'a> {
             self.tally.on_dropped(DropReason::Foreign, || format!("{from} is not the client"));
             return false;
         }
-        let named = self.named_port.map(|port| {
-            let mut named = from;
-            named.set_port(port);
-            named
-        });
-        let known = self.client.or(named).unwrap_or(from);
+        let known = self.client.unwrap_or(from);
         if known != from {
             self.tally.on_dropped(DropReason::Foreign, || {
                 format!("the client sends from {known}, and this came from {from}")
@@ -406,35 +385,6 @@ async fn until_closed(session: &Session, discarded: &mut usize) -> String {
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => return format!("the client's connection broke: {error}"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_named_port_counts_where_no_nat_can_have_changed_it() {
-        for (client, host, counts) in [
-            ("127.0.0.1:40000", "0.0.0.0", true),
-            ("127.0.0.1:40000", "127.0.0.1", true),
-            ("[::1]:40000", "::", true),
-            ("[::ffff:192.0.2.7]:40000", "192.0.2.7", true),
-            ("192.0.2.7:40000", "192.0.2.7", true),
-            // behind a NAT, or another's
-            ("192.0.2.7:40000", "0.0.0.0", false),
-            ("192.0.2.7:40000", "192.168.1.2", false),
-            // where the first datagram goes
-            ("127.0.0.1:40000", "198.51.100.9", false),
-            ("127.0.0.1:40000", "localhost", false),
-            // of its TCP connection
-            ("127.0.0.1:50000", "127.0.0.1", false),
-        ] {
-            let (client, host) = (client.parse().unwrap(), Host::from_name(host).unwrap());
-            let named = named_port(client, &host, 50_000);
-            assert_eq!(named, counts.then_some(50_000), "{client} names {host:?}");
-            assert_eq!(named_port(client, &host, 0), None);
         }
     }
 }
