@@ -134,7 +134,7 @@ pub const fn password_reply(accepted: bool) -> [u8; 2] {
     [1, if accepted { 0 } else { 1 }]
 }
 
-/// A SOCKS5 request, once the method is settled: CONNECT to a clear destination, or UDP ASSOCIATE.
+/// A SOCKS5 request, once the method is settled: CONNECT to a clear destination, or UDP ASSOCIATE from any address.
 pub fn read_request(bytes: &[u8]) -> Result<Option<(Request, usize)>, BadSocks> {
     match *bytes {
         [version, ..] if version != 5 => return Err(BadSocks::Version(version)),
@@ -147,10 +147,13 @@ pub fn read_request(bytes: &[u8]) -> Result<Option<(Request, usize)>, BadSocks> 
         }
         _ => {}
     }
-    let Some(read) = read_address(bytes, 3)? else { return Ok(None) };
-    if bytes.get(1) == Some(&UDP_ASSOCIATE) {
-        return Ok(Some((Request::Associate, read.2)));
+    if let [_, UDP_ASSOCIATE, _, kind, first, ..] = *bytes {
+        // only the length matters: PySocks names the host "0"
+        let length = if kind == 3 { 1 + usize::from(first) } else { usize::from(kind) * 4 };
+        let end = 4 + length + 2;
+        return Ok((bytes.len() >= end).then_some((Request::Associate, end)));
     }
+    let Some(read) = read_address(bytes, 3)? else { return Ok(None) };
     let (to, end) = destination(read)?;
     Ok(Some((Request::Connect(to), end)))
 }
@@ -324,10 +327,19 @@ mod tests {
 
     #[test]
     fn reads_an_association_whatever_address_it_names() {
-        for address in [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 192, 0, 2, 1, 0, 80], &[3, 1, b'a', 0, 0]]
-        {
+        for address in [
+            &[1, 0, 0, 0, 0, 0, 0][..],
+            &[1, 192, 0, 2, 1, 0, 80],
+            &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 80],
+            &[3, 1, b'a', 0, 0],
+            // no name, and none that a relay connects to
+            &[3, 0, 0, 0],
+            &[3, 1, b'0', 0, 0],
+        ] {
             let bytes = [&[5, 3, 0], address].concat();
-            assert_eq!(read_request(&bytes[..bytes.len() - 1]), Ok(None));
+            for cut in 0..bytes.len() {
+                assert_eq!(read_request(&bytes[..cut]), Ok(None), "{bytes:?} cut at {cut}");
+            }
             assert_eq!(read_request(&bytes), Ok(Some((Request::Associate, bytes.len()))));
         }
     }
