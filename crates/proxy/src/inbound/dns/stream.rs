@@ -71,7 +71,8 @@ impl Ready {
 
 /// Answers until the client ends the stream, asks nothing for too long, or sends a message that is shorter than a header.
 /// While a rate holds up a client's message, nothing more is read: replies on their way are not lost. `admit`: the client
-/// as it may ask now; the stream ends where that is nobody, or another. `memory`: for answers that wait for their turn.
+/// as it may ask now; where that is nobody, or another, its next question ends the stream. `memory`: for answers that wait
+/// for their turn.
 pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
     admit: impl Fn() -> Option<Client>,
@@ -115,13 +116,6 @@ pub(crate) async fn serve(
             }
         }
         while later.len() < waiting {
-            if looked.elapsed() >= LOOKED {
-                if admit().as_ref() != Some(&client) {
-                    config().shared.dns.counts.refused.fetch_add(1, Relaxed);
-                    return;
-                }
-                looked = Instant::now();
-            }
             let incoming = match held.take() {
                 Some(incoming) => incoming,
                 None => match received.take() {
@@ -133,6 +127,13 @@ pub(crate) async fn serve(
                     Err(_) => return,
                 },
             };
+            if looked.elapsed() >= LOOKED {
+                if admit().as_ref() != Some(&client) {
+                    config().shared.dns.counts.refused.fetch_add(1, Relaxed);
+                    return;
+                }
+                looked = Instant::now();
+            }
             let now = config();
             match answer(&now, &client, incoming, &mut out) {
                 Handled::Reply => {

@@ -225,6 +225,30 @@ async fn a_stream_ends_once_its_client_may_not_ask_any_more_or_is_another() {
     assert_eq!(named.shared.dns.counts.refused.load(Relaxed), 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn replies_on_their_way_reach_a_client_that_may_not_ask_any_more() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let server = silent.local_addr().unwrap();
+    let config = config(|settings| settings.dns.servers = vec![server.into()]);
+    let (mut ours, theirs) = duplex(1 << 16);
+    let current = Arc::new(Mutex::new(Some(client(None))));
+    let (in_effect, seen, memory) = (Arc::clone(&config), Arc::clone(&current), memory(&config));
+    let in_effect = move || Arc::clone(&in_effect);
+    let admit = move || locked(&seen).clone();
+    tokio::spawn(serve(in_effect, admit, memory, CLIENT, theirs));
+    for id in 0..2 {
+        let asked = question_for(id, &format!("n{id}.example."), RecordType::A);
+        ours.write_all(&asked).await.unwrap();
+    }
+    while locked(&config.shared.dns.answers).snapshot().asking < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    *locked(&current) = None;
+    // the first reply does not end the stream
+    assert_eq!(codes_of(ours).await, [ResponseCode::ServFail; 2]);
+    assert_eq!(config.shared.dns.counts.refused.load(Relaxed), 0);
+}
+
 #[tokio::test]
 async fn bytes_of_a_message_do_not_keep_a_stream_open() {
     let config = config(|_| {});
