@@ -159,11 +159,6 @@ fi
 # Debian starts daemons it installs; ours are started by the tests, with their own configuration.
 policy=/usr/sbin/policy-rc.d
 ours=
-if [ ! -e "$policy" ]; then
-    ours=yes
-    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
-    $as_root chmod 755 "$policy"
-fi
 # services and sockets that start with the machine
 enabled() {
     if [ -d /run/systemd/system ]; then
@@ -171,7 +166,7 @@ enabled() {
     fi
 }
 before=$(enabled)
-# also where apt fails half-way
+# also where apt fails half-way, or is interrupted
 tidy() {
     [ -z "$ours" ] || $as_root rm -f "$policy"
     # without a list of before, all would be new
@@ -186,6 +181,14 @@ tidy() {
     $as_root systemctl disable --quiet --now $new || echo "peers: they stay enabled" >&2
 }
 trap tidy EXIT
+# dash runs that at `exit` alone
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+if [ ! -e "$policy" ]; then
+    ours=yes
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+    $as_root chmod 755 "$policy"
+fi
 echo "peers: apt-get install --no-install-recommends$missing"
 $as_root apt-get update -q
 # shellcheck disable=SC2086 # a list of words
