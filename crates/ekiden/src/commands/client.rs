@@ -189,7 +189,7 @@ async fn send<T: DeserializeOwned>(
     }
     Err(match denied {
         Some(path) => AskError::Denied(path),
-        None if socket.is_none() && place::unit().is_some() => AskError::NoService(places),
+        None if socket.is_none() && place::by_systemd() => AskError::NoService(places),
         None => AskError::NoDaemon(places, left_out),
     })
 }

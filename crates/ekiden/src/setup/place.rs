@@ -128,8 +128,13 @@ pub(crate) fn check_owner(folder: &Path) -> Result<(), String> {
     }
 }
 
+/// Whether systemd runs the service: its unit is installed, and this is no container without systemd.
+pub(crate) fn by_systemd() -> bool {
+    unit().is_some() && Path::new("/run/systemd/system").exists()
+}
+
 /// The unit of the service, if one is installed.
-pub(crate) fn unit() -> Option<&'static str> {
+fn unit() -> Option<&'static str> {
     UNITS.into_iter().find(|path| Path::new(path).exists())
 }
 

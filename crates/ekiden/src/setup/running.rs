@@ -121,8 +121,7 @@ pub(crate) fn tunnel_is_up(runtime: &Runtime, peer: &str) -> bool {
 }
 
 fn by_systemd(place: &Place) -> bool {
-    let service = place.service.is_some() && place::unit().is_some();
-    service && Path::new("/run/systemd/system").exists()
+    place.service.is_some() && place::by_systemd()
 }
 
 /// The command that starts a daemon with this configuration.

@@ -5,7 +5,7 @@ use super::machine::Machine;
 /// The packaged configuration and unit, and in place of the service manager a program that starts the daemon as the
 /// unit does. `/run/asked` has what it is asked for from then on.
 const SERVICE: &str = r#"
-mkdir -p /run/systemd/system /etc/systemd/system /run/bin
+mkdir -p /etc/systemd/system /run/bin
 install -D -m 644 "$1/packaging/config.toml" /etc/ekiden/config.toml
 install -m 644 "$1/packaging/ekiden.service" /etc/systemd/system/ekiden.service
 install -d -o 4711 -g 4712 -m 700 /var/lib/ekiden
@@ -23,6 +23,8 @@ END
 chmod 755 /run/bin/systemctl
 PATH=/run/bin:$PATH
 trap 'kill $(cat /run/daemon) $page 2>/dev/null' EXIT
+$ekiden status 2>&1 | sed 's/^/BARE /'
+mkdir -p /run/systemd/system
 for command in status doctor; do $ekiden $command 2>&1 | sed 's/^/DEAD /'; done
 systemctl start ekiden
 : > /run/asked
@@ -62,6 +64,9 @@ fn one_command_sets_the_running_service_up() {
     let Some(machine) = Machine::run(&format!("{SERVICE}{SCRIPT}")) else { return };
     let all = machine.all();
     let lines = |word: &str| machine.lines(word);
+    // as in a container, where the package has brought the unit
+    let bare = lines("BARE").join("\n");
+    assert!(bare.contains("`ekiden serve`") && !bare.contains("systemctl"), "{all}");
     // no command calls a service that is not there fine, nor one that it could not ask
     let dead = lines("DEAD").join("\n");
     assert_eq!(dead.matches("the service does not answer").count(), 2, "{all}");
