@@ -62,7 +62,7 @@ pub trait Directory: fmt::Debug + Send + Sync {
     fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>>;
 
     /// The account of the WireGuard device that has an address in the tunnel; `Err`: it may not connect now, and why. Asked
-    /// only about addresses that this relay's door gives out: elsewhere they may be anybody's.
+    /// only about addresses that this relay's door gives out and nobody else has: elsewhere they may be anybody's.
     fn at_device(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
         let _unknown = address;
         None

@@ -19,6 +19,7 @@ use crate::policy::upstream::Hop;
 use crate::runtime::certificate::Certificate;
 use crate::runtime::shared::Shared;
 use crate::settings::{Settings, UpstreamProtocol};
+use ekiden_linux::host::sync::locked;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -139,12 +140,17 @@ impl RuntimeConfig {
         self.routes.iter().filter_map(|route| Some(route.tunnel()?.upstream.host.as_str()))
     }
 
-    /// The account at a client's address; `Err`: it may not connect now, and why. A WireGuard device has one where this
-    /// relay's door gives its address out: nobody else sends from it there.
+    /// Whether a client's address is a WireGuard device's: the door gives it out, and the kernel keeps others from it.
+    pub(crate) fn is_device(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.settings.wireguard.is_client(address)
+            && locked(&self.shared.guarded).iter().any(|net| net.contains(&address))
+    }
+
+    /// The account at a client's address; `Err`: it may not connect now, and why.
     pub(crate) fn account_at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
         let directory = self.directory.as_ref()?;
-        let is_device = self.settings.wireguard.is_client(address);
-        let device = if is_device { directory.at_device(address) } else { None };
+        let device = if self.is_device(address) { directory.at_device(address) } else { None };
         device.or_else(|| directory.at(address))
     }
 

@@ -19,6 +19,7 @@ use crate::settings::Settings;
 use crate::transfer::budget::{TransferBudget, TransferShare};
 use ekiden_model::connect::syn_race::Guard;
 use ekiden_model::resources::overload::Source;
+use ipnet::IpNet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) tunnels: OnceLock<Tunnels>,
     pub(crate) udp: Arc<UdpCounts>,
     pub(crate) gateway: Arc<GatewayCounts>,
+    /// Networks whose addresses WireGuard devices alone have: the gateway's rules that see to it are held.
+    pub(crate) guarded: Mutex<Vec<IpNet>>,
     /// Names for clients.
     pub(crate) dns: Arc<DnsState>,
     /// Places of lookups by plain servers.
@@ -70,6 +73,7 @@ impl Shared {
             tunnels: OnceLock::new(),
             udp: Arc::default(),
             gateway: Arc::default(),
+            guarded: Mutex::default(),
             dns: Arc::new(DnsState::new(&settings.dns)),
             name_places: Arc::new(NamePlaces::new(&settings.budgets)),
             system_names: {

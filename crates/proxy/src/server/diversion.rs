@@ -2,6 +2,7 @@
 
 use crate::settings::{Quic, Settings, Wireguard};
 use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan, Prefix, TunnelRules};
+use ipnet::IpNet;
 
 /// Ports of loopback for IPv4 and IPv6.
 pub type Ports = [Option<u16>; 2];
@@ -59,6 +60,13 @@ pub(super) fn serves_tunnel(plan: &DivertPlan, settings: &Settings, wireguard: &
 pub(super) fn held_plan(rules: &mut Option<Divert>) -> Option<DivertPlan> {
     let divert = rules.as_mut()?;
     if divert.is_held() { divert.plan().cloned() } else { None }
+}
+
+/// The networks whose addresses the rules of this plan leave to WireGuard devices.
+pub(super) fn guarded(plan: Option<&DivertPlan>) -> Vec<IpNet> {
+    let tunnel = plan.and_then(|plan| plan.tunnel.as_ref());
+    let networks = tunnel.into_iter().flat_map(|tunnel| &tunnel.networks);
+    networks.filter_map(|(address, bits)| IpNet::new(*address, *bits).ok()).collect()
 }
 
 /// Keeps the rules for packets of live connections alone.

@@ -5,7 +5,7 @@
 //! spoken to, and is taken first. What an attempt finds counts only if nothing else was asked for meanwhile.
 
 use super::Inner;
-use super::diversion::{Ports, divert_nothing_new, divert_plan, held_plan};
+use super::diversion::{Ports, divert_nothing_new, divert_plan, guarded, held_plan};
 use super::housekeeping::keep;
 use super::listener::BACKLOG;
 use crate::observe::log_throttle::LogThrottle;
@@ -74,7 +74,7 @@ impl Inner {
         if door.asked != asked {
             return;
         }
-        door.held = held;
+        self.set_held(door, held);
         let error = done.err().map(|error| error.to_string());
         match &error {
             Some(error) => {
@@ -98,6 +98,12 @@ impl Inner {
             }
         }
         door.error = error;
+    }
+
+    /// A look found the rules of this plan, or none.
+    fn set_held(&self, door: &mut GatewayDoor, held: Option<DivertPlan>) {
+        *locked(&self.shared.guarded) = guarded(held.as_ref());
+        door.held = held;
     }
 
     fn listen_and_divert(
@@ -162,7 +168,7 @@ impl Inner {
         let rules = self.forget_rules();
         *locked(&rules) = None;
         let door = &mut *locked(&self.gateway);
-        door.held = None;
+        self.set_held(door, None);
         close_all(&mut door.listeners);
         close_all(&mut door.quic);
     }
@@ -197,11 +203,11 @@ impl Inner {
         if door.stopped {
             // while nft lives the plan before stays: its successor would shut the WireGuard door on live connections
             if held.is_none() {
-                door.held = None;
+                self.set_held(door, None);
             }
             return;
         }
-        door.held = held;
+        self.set_held(door, held);
         let idle = !is_on && rules.is_some() && self.shared.gateway.live.load(Relaxed) == 0;
         let failed = door.health.as_ref().is_some_and(|health| health.is_available(now));
         let lost = is_on && door.health.is_none() && door.held.is_none();
@@ -248,7 +254,7 @@ impl Inner {
             *rules = None;
         }
         let door = &mut *locked(&self.gateway);
-        door.held = held_plan(rules);
+        self.set_held(door, held_plan(rules));
         if rules.is_none() && !is_on {
             (door.error, door.health) = (None, None);
         }
@@ -406,4 +412,30 @@ const fn as_loopback(address: SocketAddr) -> SocketAddr {
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
     };
     SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+    use crate::settings::Wireguard;
+    use ipnet::IpNet;
+
+    #[tokio::test]
+    async fn addresses_are_guarded_as_long_as_the_rules_are_held() {
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        let settings = Settings { listen, ..Settings::default() };
+        let server = Server::start(Arc::new(settings.clone())).unwrap();
+        let inner = &server.inner;
+        let guarded = || locked(&inner.shared.guarded).clone();
+        assert!(guarded().is_empty());
+        let mut asked = settings;
+        asked.wireguard.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        let plan = divert_plan(&asked, Ports::default(), Ports::default());
+        inner.set_held(&mut locked(&inner.gateway), Some(plan));
+        let Wireguard { network, network_v6, .. } = asked.wireguard;
+        assert_eq!(guarded(), [IpNet::from(network), IpNet::from(network_v6)]);
+        inner.close_gateway();
+        assert!(guarded().is_empty());
+    }
 }

@@ -16,6 +16,7 @@ use crate::settings::{
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_model::units::{Bytes, Span};
+use ipnet::IpNet;
 use socket2::SockRef;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -158,21 +159,30 @@ async fn asks_for_a_log_in_only_where_accounts_require_it() {
 }
 
 #[tokio::test]
-async fn a_device_s_address_is_an_account_s_only_where_the_relay_gives_it_out() {
+async fn a_device_s_address_is_an_account_s_only_where_nobody_else_has_it() {
     let off = Settings::default();
     let mut on = off.clone();
     on.wireguard.listen = vec!["0.0.0.0:51820".parse().unwrap()];
     let mut elsewhere = on.clone();
     elsewhere.wireguard.network = "10.78.0.0/24".parse().unwrap();
-    for (settings, device) in [(off, None), (on, Some(8)), (elsewhere, None)] {
+    for (settings, guarded, device) in [
+        (&off, "10.77.0.0/24", None),
+        (&on, "10.77.0.0/24", Some(8)),
+        (&elsewhere, "10.77.0.0/24", None),
+        // the rules are those before a reload, or there are none
+        (&on, "10.78.0.0/24", None),
+        (&on, "", None),
+    ] {
         for (address, id) in [("10.77.0.2", device), ("10.77.0.3", Some(7))] {
             let directory = OneAccount { name: "home", at: [10, 77, 0, 3].into() };
             let directory = Some(Arc::new(directory) as Arc<dyn Directory>);
             let session = fixture(address, directory, settings.clone()).await.session;
+            *locked(&session.config.shared.guarded) =
+                guarded.parse::<IpNet>().into_iter().collect();
             let found = session.identify().unwrap();
-            assert_eq!(found.map(|account| account.id), id, "{address}");
+            assert_eq!(found.map(|account| account.id), id, "{address} of \"{guarded}\"");
             let of_datagrams = admit(&session.config, session.address).ok().flatten();
-            assert_eq!(of_datagrams.map(|account| account.id), id, "{address}");
+            assert_eq!(of_datagrams.map(|account| account.id), id, "{address} of \"{guarded}\"");
         }
     }
 }

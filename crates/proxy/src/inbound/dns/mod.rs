@@ -97,7 +97,7 @@ impl Client {
         };
         let payer = match account {
             // its packets count where they leave its tunnel
-            _ if config.settings.wireguard.is_client(client.to_canonical()) => None,
+            _ if config.is_device(client) => None,
             Some(account) => Some(account.name.as_str().into()),
             None => config.shared.quotas.payer_at(client).ok()?,
         };
