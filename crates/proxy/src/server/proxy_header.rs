@@ -28,6 +28,12 @@ impl Inner {
         tokio::spawn(async move {
             let header = tokio::time::timeout(limit.into(), take_header(&client.stream)).await;
             let why = match header {
+                // past the kernel's rule that keeps others from its address
+                Ok(Ok(Ok(ProxyHeader { client: Some(said) })))
+                    if config.settings.wireguard.is_client(said.ip()) =>
+                {
+                    format!("it names {}, an address of [wireguard]", said.ip())
+                }
                 Ok(Ok(Ok(ProxyHeader { client: said }))) => {
                     let address = said.unwrap_or(client.address);
                     return inner.admit(AcceptedClient { address, ..client });

@@ -105,6 +105,30 @@ fn clients_of_wireguard_are_no_destinations() {
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
 }
 
+/// The kernel's rules keep others from these addresses only where a packet has them.
+#[cfg(feature = "wireguard")]
+#[test]
+fn no_header_of_a_proxy_names_a_client_of_wireguard() {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    let server = names();
+    let mut settings = open(&["127.0.0.1:0"], &server);
+    settings.wireguard.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    settings.access.proxy_protocol_from = vec!["127.0.0.1/32".parse().unwrap()];
+    let relay = Relay::start(settings);
+    let answer = |client: &str| {
+        let mut stream = std::net::TcpStream::connect(relay.address).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let said = format!("PROXY TCP4 {client} 192.0.2.1 4711 80\r\n");
+        let request = "GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n";
+        stream.write_all(format!("{said}{request}").as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).map(|()| head).map_err(|error| error.kind())
+    };
+    assert_eq!(answer("10.77.0.3"), Err(ErrorKind::ConnectionReset));
+    // any other is judged by the rules
+    assert_eq!(answer("10.78.0.3"), Ok(*b"HTTP/1.1 403"));
+}
+
 /// A tunnel's fallback listens on the same port of TCP: no client may speak to it through the relay.
 #[test]
 fn a_tunnel_s_port_is_the_relay_itself() {
