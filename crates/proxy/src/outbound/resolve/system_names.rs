@@ -40,21 +40,32 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Takes a text of it. Errors: it cannot be used; or it names no server any more, and those of before stay.
-    fn read(&mut self, text: &[u8]) -> io::Result<()> {
+    /// With what a text of it says. Errors: it cannot be used, or says nothing any more; with it, also that it names no
+    /// server any more, and those of before stay.
+    fn read(&self, text: &[u8]) -> io::Result<(Self, io::Result<()>)> {
         // the library refuses one without servers, which may have search domains all the same
         let text = [text, b"\nnameserver 127.0.0.1\n"].concat();
         let (conf, options) =
             parse_resolv_conf(text).map_err(|error| io::Error::other(error.to_string()))?;
         let mut servers = conf.name_servers().to_vec();
         servers.pop();
-        (self.domain, self.search) = (conf.domain().cloned(), conf.search().to_vec());
+        let mut new = Self {
+            servers: self.servers.clone(),
+            domain: conf.domain().cloned(),
+            search: conf.search().to_vec(),
+        };
+        let none = || io::Error::other("it names no server");
+        let mut said = Ok(());
         if !servers.is_empty() {
-            self.servers = Some((servers, options));
+            new.servers = Some((servers, options));
         } else if self.servers.is_some() {
-            return Err(io::Error::other("it names no server"));
+            // it may be empty while it is written
+            if new.search.is_empty() {
+                return Err(none());
+            }
+            said = Err(none());
         }
-        Ok(())
+        Ok((new, said))
     }
 
     /// Servers, with the search domains of the system.
@@ -153,7 +164,11 @@ impl SystemNames {
         let mut files = locked(&self.files);
         let Files { conf, hosts, wants_hosts } = &mut *files;
         let mut new = None;
-        let is_news = conf.look(|text| new.insert(Known::clone(&self.known())).read(text));
+        let is_news = conf.look(|text| {
+            let (read, said) = self.known().read(text)?;
+            new = Some(read);
+            said
+        });
         conf.log(again && is_news);
         if let Some(new) = new {
             *locked(&self.known) = Arc::new(new);
@@ -351,6 +366,13 @@ mod tests {
         assert!(is_looked_for("box.first.test.") && names.known().servers.is_none());
         fs::write(&conf, "search first.test\nnameserver 192.0.2.1").unwrap();
         names.refresh();
+        // neither a file that is being written nor one that cannot be read changes anything
+        let known = names.known();
+        for text in ["", "search a..b\nnameserver 192.0.2.2"] {
+            fs::write(&conf, text).unwrap();
+            names.refresh();
+            assert!(Arc::ptr_eq(&known, &names.known()), "{text}");
+        }
         fs::write(&conf, "search second.test").unwrap();
         names.refresh();
         assert!(is_looked_for("box.second.test.") && !is_looked_for("box.first.test."));

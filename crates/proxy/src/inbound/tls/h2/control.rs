@@ -13,16 +13,17 @@ const SETTINGS: Allowance = Allowance { burst: 32, interval: Span::from_millis(5
 /// Go's clients send one with each stream that they reset, while none is on its way: a hundred a second over 10 ms.
 const PINGS: Allowance = Allowance { burst: 256, interval: Span::from_millis(10) };
 
-/// Heads of requests that came and are not accepted: those of all streams at once, and some that were refused.
-const HEADS: u32 = 3 * super::STREAMS;
+/// Heads and trailers that came, less two for each request that was accepted. A client that has all streams at once comes
+/// to twice as many as there are; each one that was refused stays.
+const FIELDS: u32 = 5 * super::STREAMS / 2;
 
 /// Counts those of one connection.
 #[derive(Debug, Default)]
 pub(super) struct ControlFrames {
     /// Of settings, and of pings.
     buckets: Mutex<[Bucket; 2]>,
-    /// Heads of requests that came, less those that were accepted.
-    heads: AtomicU32,
+    /// See [`FIELDS`].
+    fields: AtomicU32,
     too_many: AtomicBool,
 }
 
@@ -32,10 +33,9 @@ impl ControlFrames {
         let (nth, allowance) = match kind {
             Kind::Settings => (0, &SETTINGS),
             Kind::Ping => (1, &PINGS),
-            Kind::Fields { trailer: false, .. } => {
-                if self.heads.fetch_add(1, Relaxed) >= HEADS {
-                    self.too_many.store(true, Relaxed);
-                }
+            // those on a stream that was reset are read for nothing, too
+            Kind::Fields { .. } => {
+                self.fields.fetch_add(1, Relaxed);
                 return;
             }
             _ => return,
@@ -47,13 +47,13 @@ impl ControlFrames {
 
     /// The library gave a request to the relay.
     pub(super) fn on_accepted(&self) {
-        let one_less = |count: u32| count.checked_sub(1);
-        let _ = self.heads.fetch_update(Relaxed, Relaxed, one_less);
+        let two_less = |count: u32| Some(count.saturating_sub(2));
+        let _ = self.fields.fetch_update(Relaxed, Relaxed, two_less);
     }
 
-    /// Whether there were ever more than a client needs.
-    pub(super) fn are_too_many(&self) -> bool {
-        self.too_many.load(Relaxed)
+    /// Whether there were ever more than a client needs, or refused heads have reached so many times their limit.
+    pub(super) fn is_over(&self, times: u32) -> bool {
+        self.too_many.load(Relaxed) || self.fields.load(Relaxed) >= times * FIELDS
     }
 }
 
@@ -76,24 +76,30 @@ mod tests {
             // a burst again, after a pause
             now += interval.saturating_mul(burst.into());
             (0..burst).for_each(|_| control.on_began(kind, || now));
-            assert!(!control.are_too_many(), "{kind:?}");
+            assert!(!control.is_over(1), "{kind:?}");
             control.on_began(kind, || now);
-            assert!(control.are_too_many(), "{kind:?}");
+            assert!(control.is_over(1), "{kind:?}");
         }
     }
 
     #[test]
-    fn heads_that_are_not_accepted_become_too_many() {
+    fn fields_of_no_accepted_request_become_too_many() {
+        let fields = |trailer| Kind::Fields { stream: 1, trailer, priority: false, whole: true };
         let control = ControlFrames::default();
-        let head = Kind::Fields { stream: 1, trailer: false, priority: false, whole: true };
-        for _ in 0..10_000 {
-            control.on_began(head, || Time::ZERO);
-            control.on_accepted();
+        let came = |trailer| control.on_began(fields(trailer), || Time::ZERO);
+        for _ in 0..100 {
+            (0..super::super::STREAMS).for_each(|_| came(false));
+            assert!(!control.is_over(1));
+            (0..super::super::STREAMS).for_each(|_| control.on_accepted());
+            (0..super::super::STREAMS).for_each(|_| came(true));
         }
-        (0..HEADS).for_each(|_| control.on_began(head, || Time::ZERO));
-        assert!(!control.are_too_many());
-        control.on_began(head, || Time::ZERO);
-        assert!(control.are_too_many());
+        for trailer in [false, true] {
+            let control = ControlFrames::default();
+            (1..FIELDS).for_each(|_| control.on_began(fields(trailer), || Time::ZERO));
+            assert!(!control.is_over(1));
+            control.on_began(fields(trailer), || Time::ZERO);
+            assert_eq!([1, 2].map(|times| control.is_over(times)), [true, false]);
+        }
     }
 
     #[test]
@@ -102,6 +108,6 @@ mod tests {
         for kind in [Kind::Other, Kind::Body(1)] {
             (0..10_000).for_each(|_| control.on_began(kind, || Time::ZERO));
         }
-        assert!(!control.are_too_many());
+        assert!(!control.is_over(1));
     }
 }

@@ -80,10 +80,10 @@ struct Common {
 }
 
 impl Common {
-    /// Whether the connection ends: control frames are too many, or unserved requests or resets have reached so many times
-    /// their limit.
+    /// Whether the connection ends: control frames are too many, or unserved requests, refused heads or resets have reached
+    /// so many times their limit.
     fn is_over(&self, times: u32) -> bool {
-        self.control.are_too_many()
+        self.control.is_over(times)
             || self.unserved.load(Relaxed) >= times * UNSERVED
             || self.given_up.load(Relaxed) >= times * GIVEN_UP
     }
