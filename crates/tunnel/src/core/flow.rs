@@ -25,6 +25,8 @@ const AGAIN: Span = Span::from_millis(500);
 /// A reader goes on where it takes one of so many bytes that wait. One that takes less in ten seconds needs more than ten
 /// minutes for them.
 const PART: u64 = 64;
+/// Half of the ten seconds over which a reader's pace is taken.
+const HALF: Span = Span::from_secs(5);
 /// A reader takes about so much at a time, bytes.
 const PIECE: u64 = 4_096;
 
@@ -163,6 +165,9 @@ pub(super) struct Receiving {
     /// When the reader last went on, or when nothing waited, and what it had taken by then.
     pub(super) taken_at: Time,
     taken_then: u64,
+    /// When the last [`HALF`] began, and what had been taken when the one before it began, and by then.
+    half_at: Time,
+    halves: [u64; 2],
 }
 
 impl Flow {
@@ -188,6 +193,7 @@ impl Flow {
                 granted,
                 granted_at: now,
                 taken_at: now,
+                half_at: now,
                 ..Receiving::default()
             },
             packets: Packets::default(),
@@ -240,12 +246,32 @@ impl Receiving {
         matches!(self.end, Some((_, End::Reset(..))))
     }
 
-    /// Bytes were taken. Single pieces of much that waits are no reason to keep it for longer.
-    pub(super) const fn on_taken(&mut self, now: Time) {
+    /// So many bytes were taken. Single pieces of much that waits are no reason to keep it for longer.
+    pub(super) const fn on_taken(&mut self, now: Time, bytes: u64) {
         let taken = self.assembly.taken();
+        match self.halves_ago(now) {
+            0 => {}
+            1 => (self.half_at, self.halves) = (now, [self.halves[1], taken - bytes]),
+            _ => (self.half_at, self.halves) = (now, [taken - bytes; 2]),
+        }
         let waiting = self.assembly.complete() - taken;
         if (taken - self.taken_then).saturating_mul(PART) >= waiting {
             (self.taken_at, self.taken_then) = (now, taken);
+        }
+    }
+
+    /// How many times [`HALF`] ago the last one began.
+    const fn halves_ago(&self, now: Time) -> u64 {
+        now.since(self.half_at).as_nanos() / HALF.as_nanos()
+    }
+
+    /// Bytes that the reader took in the last ten seconds or so; of one that has just begun, all that it took.
+    pub(super) const fn lately(&self, now: Time) -> u64 {
+        let taken = self.assembly.taken();
+        match self.halves_ago(now) {
+            0 => taken - self.halves[0],
+            1 => taken - self.halves[1],
+            _ => 0,
         }
     }
 
@@ -352,6 +378,36 @@ mod tests {
         sending.limit = 1_200;
         assert_eq!(sending.offer_more(), 200);
         assert_eq!((sending.sent, sending.queued, sending.offered), (700, 800, 500));
+    }
+
+    /// So many pieces of 1 KiB wait to be taken.
+    fn waiting(pieces: u64) -> Receiving {
+        let mut receiving = Receiving::default();
+        for nth in 0..pieces {
+            receiving.assembly.insert(nth * 1_024, Bytes::from(vec![0; 1_024]));
+        }
+        receiving
+    }
+
+    /// One of them is taken.
+    fn take(receiving: &mut Receiving, millis: u64) {
+        let bytes = receiving.assembly.take().unwrap();
+        receiving.on_taken(Time::ZERO + Span::from_millis(millis), bytes.len() as u64);
+    }
+
+    /// The first half lasts from 0 s, the second from 5 s, the third from 10 s.
+    #[test]
+    fn a_readers_pace_is_that_of_the_last_ten_seconds() {
+        let mut receiving = waiting(20);
+        let lately =
+            |of: &Receiving, seconds| of.lately(Time::ZERO + Span::from_secs(seconds)) / 1_024;
+        (1..=9).for_each(|second| take(&mut receiving, second * 1_000));
+        assert_eq!(lately(&receiving, 9), 9, "all that it took");
+        (10..=12).for_each(|second| take(&mut receiving, second * 1_000));
+        assert_eq!(lately(&receiving, 12), 8, "those of the 5th second to the 12th");
+        assert_eq!((lately(&receiving, 16), lately(&receiving, 20)), (3, 0));
+        take(&mut receiving, 40_000);
+        assert_eq!(lately(&receiving, 40), 1, "nothing from before the pause");
     }
 
     #[test]

@@ -13,6 +13,9 @@ const STALLED: Span = Span::from_secs(10);
 const LOOK: Span = Span::from_millis(500);
 /// A peer with little credit left gets more in steps of so many bytes.
 const SMALL_STEP: u64 = 64 * 1024;
+/// The part of the memory that a flow begins with, and the most of it, bytes.
+const FIRST_PART: u64 = 32;
+const MOST_FIRST: u64 = 4 << 20;
 /// HELLOs with news that a peer may send at once, and how long until one more. An Ekiden peer sends two where its receive
 /// rate changes, and looks for changes once a second.
 const HELLOS: u64 = 64;
@@ -98,17 +101,20 @@ impl Tunnel {
     /// A flow's bytes that may be in flight or wait here: six times the path's, within half of the
     /// memory. Bytes after a loss wait for a retransmission, which may be lost too: at 5 % loss and
     /// 1,000 packets a round trip, one in every eighth round trip is lost three times.
-    ///
-    /// Nor more than is free, so that slow readers leave to others about as much as each of them holds (dynamic
-    /// thresholds; Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). What was granted before is read off first.
     pub(super) fn window(&self) -> u64 {
         let rtt = self.rtt().unwrap_or(Span::from_millis(100)) + Span::from_millis(100);
         let bytes =
             u128::from(self.terms.receive.as_bytes_per_second()) * u128::from(rtt.as_nanos()) * 6
                 / 1_000_000_000;
-        let memory = self.limits.memory.as_u64();
-        let most = (memory / 2).min(memory.saturating_sub(self.held)).max(64 * 1024);
+        let most = (self.limits.memory.as_u64() / 2).max(64 * 1024);
         u64::try_from(bytes).unwrap_or(u64::MAX).clamp((256 * 1024).min(most), most)
+    }
+
+    /// What a flow begins with of that, whose reader has not shown its pace yet. Then it goes by that ([`Tunnel::read`]): slow
+    /// readers leave the memory to others, and fast ones soon have all of it.
+    pub(super) fn first_window(&self) -> u64 {
+        let part = self.limits.memory.as_u64() / FIRST_PART;
+        self.window().min(part.clamp(EARLY, MOST_FIRST))
     }
 
     pub(super) fn on_credit(&mut self, flow: u64, limit: u64) {

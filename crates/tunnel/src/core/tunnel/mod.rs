@@ -254,7 +254,7 @@ impl Tunnel {
             lane: nth as u8,
             session: self.session,
             receive: self.terms.receive,
-            window: self.window(),
+            window: self.first_window(),
             total: self.limits.memory.as_u64(),
             secret: self.secret.clone(),
             repairs: true,

@@ -239,7 +239,7 @@ impl Tunnel {
             return self.fail("internal error: a new flow has no account".to_owned());
         };
         let limit = self.greeting.as_ref().map_or(EARLY, |_| self.hellos.window);
-        let window = self.window();
+        let window = self.first_window();
         let limits = (limit, window.max(self.promised));
         let flow = Flow::new(now, ours, opening, (turns, owner), limits);
         self.turns.insert(turns, id);

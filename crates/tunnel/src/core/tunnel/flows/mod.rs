@@ -10,7 +10,7 @@ use super::{GivenUp, Tunnel};
 use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Opening};
 use bytes::Bytes;
-use ekiden_model::resources::orphan::{LEAST_RATE, PATIENCE};
+use ekiden_model::resources::orphan::LEAST_RATE;
 use ekiden_model::units::{Span, Time};
 
 /// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
@@ -18,8 +18,10 @@ const MOST_GIVEN_UP: usize = 8_192;
 /// A reader whose peer has used up its credit grants more at least so often, however little it has read. An Ekiden peer
 /// resets what its owner left behind where nothing is granted for a minute.
 const GRANT_AFTER: Span = Span::from_secs(5);
-/// And at least as much as it has read since, up to so many bytes: what keeps such a flow for a minute.
-const GRANT_LATE: u64 = PATIENCE.as_secs() * LEAST_RATE;
+/// And at least as much as it has read since, up to so many bytes a second: twice what keeps such a flow.
+const GRANT_LATE: u64 = 2 * LEAST_RATE;
+/// A flow's window is so many times what its reader took in the last ten seconds, and grows as much in a round trip.
+const PACE: u64 = 4;
 
 impl Tunnel {
     pub(in crate::core) fn open(
@@ -146,18 +148,21 @@ impl Tunnel {
     }
 
     pub(in crate::core) fn read(&mut self, now: Time, id: u64) -> Read {
-        let window = self.window();
+        let (most, least) = (self.window(), self.first_window() / 4);
         let Some(flow) = self.flows.get_mut(&id) else { return Read::Gone };
         let receiving = &mut flow.receiving;
         if let Some(bytes) = receiving.assembly.take() {
-            receiving.on_taken(now);
+            receiving.on_taken(now, bytes.len() as u64);
+            let window = receiving.lately(now).saturating_mul(PACE).clamp(least, most);
             let taken = receiving.assembly.taken();
             // a slow reader's peer that waits for credit sees that it goes on, also where the window became smaller
             let is_used_up = receiving.assembly.reaches() >= receiving.granted;
-            let is_late = is_used_up && now.since(receiving.granted_at) >= GRANT_AFTER;
-            let since = (taken - receiving.granted_then).min(GRANT_LATE);
+            let passed = now.since(receiving.granted_at);
+            let is_late = is_used_up && passed >= GRANT_AFTER;
+            let since = (taken - receiving.granted_then).min(passed.as_secs() * GRANT_LATE);
             let late = if is_late { receiving.granted + since } else { 0 };
-            let grant = (is_late || receiving.granted - taken < window / 2 + window / 4)
+            let grant = (is_late
+                || receiving.granted.saturating_sub(taken) < window / 2 + window / 4)
                 .then_some(late.max(taken + window))
                 .filter(|grant| *grant > receiving.granted);
             if let Some(limit) = grant {
