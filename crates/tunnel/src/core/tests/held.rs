@@ -190,6 +190,26 @@ fn readers_that_hardly_read_give_their_memory_to_others() {
     assert_eq!(gone, 9, "no more than needed");
 }
 
+/// 13 hold 62 KiB each of 1 MiB: less than a quarter is free, and more than an eighth. With two more the peer has 94 KiB of
+/// credit. Two flows less leave 218 KiB, and three 280: more than a quarter. To see it fail: ask only what is free.
+#[test]
+fn readers_that_take_nothing_stay_while_the_peer_has_credit() {
+    let (mut network, flows) = with_memory(1, 15);
+    let write = |network: &mut Network, flows: &[FlowId]| {
+        for flow in flows {
+            network.ends[NEAR].write(network.now, *flow, pattern(0, 62 * 1_024));
+        }
+    };
+    write(&mut network, &flows[..13]);
+    network.run_for(Span::from_secs(30));
+    assert_eq!(network.flow_counts()[FAR], 15);
+    write(&mut network, &flows[13..]);
+    network.run_for(Span::from_secs(1));
+    assert_eq!(network.flow_counts()[FAR], 15, "it may be over in a moment");
+    network.run_for(Span::from_secs(8));
+    assert_eq!(network.flow_counts()[FAR], 12);
+}
+
 /// Five read 4 kB a second of downloads without end. Each begins with a 32nd of 16 MiB. In two halves of the ten seconds, up
 /// to 11 s, it takes no more than 50 kB, of which it may have four times. It comes to that in 100 s, since of 4 kB a second
 /// half of one is granted again meanwhile. To see it fail: promise or grant each six times what the path holds, 3 MB.

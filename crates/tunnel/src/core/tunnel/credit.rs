@@ -9,8 +9,8 @@ use ekiden_model::units::{self, Span, Time};
 
 /// Time after which the memory of a flow whose bytes nobody reads, or hardly, is reclaimed.
 const STALLED: Span = Span::from_secs(10);
-/// Interval of looking for such flows.
-const LOOK: Span = Span::from_millis(500);
+/// A peer has little credit for so long before such flows are looked for, and again after each look.
+const SHORT: Span = Span::from_secs(2);
 /// A peer with little credit left gets more in steps of so many bytes.
 const SMALL_STEP: u64 = 64 * 1024;
 /// The part of the memory that a flow begins with, and the most of it, bytes.
@@ -140,8 +140,7 @@ impl Tunnel {
     fn grant_total(&mut self) {
         let memory = self.limits.memory.as_u64();
         let limit = self.released + memory;
-        let is_short = self.total_granted.saturating_sub(self.came) < memory / 8;
-        let step = if is_short { SMALL_STEP.min(memory / 8) } else { memory / 8 };
+        let step = if self.is_short() { SMALL_STEP.min(memory / 8) } else { memory / 8 };
         if limit - self.total_granted >= step {
             self.total_granted = limit;
             if let Some((lane, control)) = self.control() {
@@ -173,12 +172,16 @@ impl Tunnel {
         }
     }
 
-    /// When most of the memory is held, gives up stalled flows: first those that would hold most of it for longest.
+    /// When the peer has lacked credit for a while, gives up stalled flows until a quarter of the memory is free. First go those
+    /// that would hold most of it for longest. Where slow readers hold more for good, and nobody lacks it, they stay.
     pub(super) fn relieve(&mut self, now: Time) {
-        if self.has_memory() || now.since(self.looked) < LOOK {
+        if self.has_memory() || !self.is_short() {
+            self.had_enough = now;
+        }
+        if now.since(self.had_enough) < SHORT {
             return;
         }
-        self.looked = now;
+        self.had_enough = now;
         let held = |(id, flow): (&u64, &Flow)| {
             let receiving = &flow.receiving;
             let held = receiving.assembly.held();
@@ -196,6 +199,12 @@ impl Tunnel {
         }
     }
 
+    /// Whether the peer may send less than an eighth of the memory.
+    const fn is_short(&self) -> bool {
+        self.total_granted.saturating_sub(self.came) < self.limits.memory.as_u64() / 8
+    }
+
+    /// Whether a quarter is free, or will be once the peer has counted flows that were given up.
     fn has_memory(&self) -> bool {
         let left = self.total_granted.saturating_sub(self.released + self.held);
         left > self.limits.memory.as_u64() / 4
