@@ -275,9 +275,9 @@ impl Receiving {
         }
     }
 
-    /// For how long it will hold memory, beside other flows that stalled: what it holds for each piece taken since then.
-    pub(super) const fn lasts(&self) -> u64 {
-        self.assembly.held() / (PIECE + self.assembly.taken() - self.taken_then)
+    /// For how long it will hold memory, beside other flows that stalled: what it holds for each piece taken lately.
+    pub(super) const fn lasts(&self, now: Time) -> u64 {
+        self.assembly.held() / (PIECE + self.lately(now))
     }
 
     /// Whether bytes or the end can be read.
@@ -408,6 +408,19 @@ mod tests {
         assert_eq!((lately(&receiving, 16), lately(&receiving, 20)), (3, 0));
         take(&mut receiving, 40_000);
         assert_eq!(lately(&receiving, 40), 1, "nothing from before the pause");
+    }
+
+    /// One took a piece of 1 KiB every 7.25 s for ten minutes, 83 in all. Four times 17 of them were a 64th of what waited, with
+    /// which it went on. Another took 8 in 8 s. To see it fail: count what each took since it last went on, 15 and 8.
+    #[test]
+    fn one_that_trickles_for_long_lasts_longer_than_a_slow_reader() {
+        let (mut trickle, mut slow) = (waiting(1_100), waiting(1_024));
+        (1..=83).for_each(|nth| take(&mut trickle, nth * 7_250));
+        (1..=8).for_each(|nth| take(&mut slow, 593_000 + nth * 1_000));
+        let now = Time::ZERO + Span::from_millis(601_750);
+        assert_eq!((trickle.assembly.held(), slow.assembly.held()), (1_017 << 10, 1_016 << 10));
+        // two pieces, and eight, beside 4 KiB
+        assert_eq!((trickle.lasts(now), slow.lasts(now)), (1_017 / 6, 1_016 / 12));
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Tunnel {
             let receiving = &flow.receiving;
             let held = receiving.assembly.held();
             let stalled = held > 0 && now.since(receiving.taken_at) > STALLED;
-            stalled.then(|| (receiving.lasts(), held, *id))
+            stalled.then(|| (receiving.lasts(now), held, *id))
         };
         let mut stalled: Vec<(u64, u64, u64)> = self.flows.iter().filter_map(held).collect();
         stalled.sort_unstable();
