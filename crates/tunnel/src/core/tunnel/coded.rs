@@ -10,6 +10,7 @@ use super::repair::{ATTACH, LOSS_FROM, MOST_KEPT, most_received};
 use crate::core::reassembly::WHOLE;
 use crate::frame::{Frame, pad};
 use bytes::{Bytes, BytesMut};
+use ekiden_model::control::repair::packets::decoder::BOUND;
 use ekiden_model::control::repair::packets::{PacketPath, PacketRepair, PacketStep, Part, parts};
 use ekiden_model::control::repair::plan::SHORTEST;
 use ekiden_model::control::scheduler;
@@ -39,6 +40,9 @@ const QUIC_TAKES: usize = 1 + 8 + 4 + 16 + 3;
 impl Tunnel {
     /// A packet of a coded flow has had its turns.
     pub(super) fn send_coded(&mut self, now: Time, id: u64, turn: scheduler::Turn, packet: Bytes) {
+        if self.repairs.packets_sent + packet.len() > MOST_KEPT {
+            self.expire_packets(now);
+        }
         let room = self.datagram_room();
         let Some((header, path)) = self.packet_path(id, packet.len(), room) else { return };
         let longest = path.longest();
@@ -53,6 +57,26 @@ impl Tunnel {
         for (part, range) in parts(packet.len(), most) {
             self.send_part(now, (id, turn), (part, packet.slice(range)), (&header, &path, room));
         }
+    }
+
+    /// Drops what flows that fell silent keep for repairs, at most once in the time that these cover. Where the line is not
+    /// busy, they do so themselves.
+    fn expire_packets(&mut self, now: Time) {
+        if now.since(self.repairs.expired) < BOUND {
+            return;
+        }
+        self.repairs.expired = now;
+        for coding in self.flows.values_mut().filter_map(|flow| flow.coding.as_mut()) {
+            self.repairs.packets_sent -= coding.encoder.kept();
+            coding.encoder.expire(now);
+            self.repairs.packets_sent += coding.encoder.kept();
+        }
+    }
+
+    /// Bytes of sent packets that are kept for repairs.
+    #[cfg(test)]
+    pub(in crate::core) const fn packets_kept(&self) -> usize {
+        self.repairs.packets_sent
     }
 
     fn send_part(

@@ -45,6 +45,8 @@ pub(super) struct Repairs {
     /// Memory that coded flows of packets take: sent, and received.
     pub(super) packets_sent: usize,
     pub(super) packets_received: usize,
+    /// When packets that nothing repairs any more were last dropped.
+    pub(super) expired: Time,
     /// Those flows by the time at which their decoders are to be looked at.
     pub(super) decoders: BTreeSet<(Time, u64)>,
 }

@@ -248,6 +248,13 @@ impl<B: AsRef<[u8]>> Encoder<B> {
         self.kept
     }
 
+    /// Drops packets of which the last is too old to be repaired: where others always wait, nobody asks for a step.
+    pub fn expire(&mut self, now: Time) {
+        if now.since(self.sent_at) >= COVERED {
+            self.clear();
+        }
+    }
+
     /// Nothing before the next packet is repaired any more.
     pub fn clear(&mut self) {
         self.window.clear();

@@ -309,6 +309,21 @@ fn packets_that_nothing_can_repair_any_more_are_not_kept() {
     }
 }
 
+/// To see it fail: ask how old the first is.
+#[test]
+fn packets_expire_with_the_last() {
+    let path = PacketPath { loss: 0.25, room: ROOM };
+    let mut encoder = Encoder::<Vec<u8>>::default();
+    let last = Time::ZERO + Span::from_millis(100);
+    for at in [Time::ZERO, last] {
+        encoder.on_sent(at, (Part::Whole, 1_200), &path, || vec![7; 1_200]);
+    }
+    encoder.expire(Time::ZERO + BOUND);
+    assert_eq!(encoder.kept(), 2_400);
+    encoder.expire(last + BOUND);
+    assert_eq!(encoder.kept(), 0);
+}
+
 /// Repairs that overlap by one packet, the last first. To see it fail: bound what an equation lacks where it arrives alone.
 #[test]
 fn equations_count_all_that_they_lack() {
