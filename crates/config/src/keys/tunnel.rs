@@ -23,7 +23,7 @@ pub(super) static TUNNEL: &[Key<Draft>] = keys! { Draft, |draft| draft.tunnel;
         "The directory with this relay's certificate and its peers. \"auto\": $STATE_DIRECTORY, /var/lib/ekiden as root, else $XDG_STATE_HOME/ekiden or ~/.local/state/ekiden.",
         "Its readers can impersonate this relay.", "Several daemons of one user on one machine.";
     memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(64 << 10)), None,
-        "Memory of each tunnel for received data that clients have not read, and as much again for data in flight. One flow may use half. Data that waits to be sent has half as much, for all tunnels to a relay.",
+        "Memory of each tunnel for received data that clients have not read, and as much again for data in flight. A flow whose client reads fast may use half. Data that waits to be sent has half as much, for all tunnels to a relay.",
         "Less than six times rate x round-trip time slows single transfers across losses.",
         "Above 200 Mbit/s x 600 ms; machines with little memory.";
     interactive_dscp = interactive_dscp: Kind::Number(0, 63), None,

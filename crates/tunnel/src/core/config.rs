@@ -38,9 +38,9 @@ impl Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Memory for received bytes that are not read yet, and for bytes in flight; each. Default 128
-    /// MiB. One flow may use half: four times what 200 Mbit/s over 600 ms holds. All tunnels of a
-    /// peer together hold twice as much of what it sends, and of what it has not acknowledged. Half
-    /// as much may wait to be sent, and some packets of each flow.
+    /// MiB. A flow that is read fast may use half: four times what 200 Mbit/s over 600 ms holds. All
+    /// tunnels of a peer together hold twice as much of what it sends, and of what it has not
+    /// acknowledged. Half as much may wait to be sent, and some packets of each flow.
     pub memory: Bytes,
     /// Concurrent flows. Default 4,000.
     pub flows: usize,

@@ -30,7 +30,7 @@ pub enum Reason {
     Exhausted,
     /// The tunnel itself was lost.
     TunnelLost,
-    /// Its bytes were not read for so long that others needed the memory.
+    /// Its bytes were not read, or hardly, for so long that others needed the memory.
     Stalled,
     /// A number this version does not know.
     Other(u64),
