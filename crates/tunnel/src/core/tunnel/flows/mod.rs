@@ -149,11 +149,14 @@ impl Tunnel {
 
     pub(in crate::core) fn read(&mut self, now: Time, id: u64) -> Read {
         let (most, least) = (self.window(), self.first_window() / 4);
+        // readers of moderate pace, of whom some hold all for long, leave a part, too
+        let free = self.limits.memory.as_u64().saturating_sub(self.held);
         let Some(flow) = self.flows.get_mut(&id) else { return Read::Gone };
         let receiving = &mut flow.receiving;
         if let Some(bytes) = receiving.assembly.take() {
             receiving.on_taken(now, bytes.len() as u64);
-            let window = receiving.lately(now).saturating_mul(PACE).clamp(least, most);
+            let window = receiving.lately(now).saturating_mul(PACE).min(free);
+            let window = window.clamp(least, most);
             let taken = receiving.assembly.taken();
             // a slow reader's peer that waits for credit sees that it goes on, also where the window became smaller
             let is_used_up = receiving.assembly.reaches() >= receiving.granted;
