@@ -3,7 +3,8 @@
 use super::file::{self, Prepared};
 use super::place::Place;
 use ekiden_config::{Draft, Reading};
-use ekiden_proxy::settings::{HostPattern, Settings};
+use ekiden_proxy::settings::{HostPattern, Rule, Settings};
+use ipnet::IpNet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -188,7 +189,8 @@ impl Document {
         }
     }
 
-    fn push(&mut self, name: &str, table: Table) -> Result<(), String> {
+    /// Adds a table to those of a name: before the one with this number, or behind all.
+    fn add(&mut self, name: &str, before: Option<usize>, table: Table) -> Result<(), String> {
         let new = || Item::ArrayOfTables(ArrayOfTables::new());
         let list = self.toml.entry(name).or_insert_with(new);
         let list = list.as_array_of_tables_mut().ok_or_else(|| {
@@ -197,25 +199,33 @@ impl Document {
         })?;
         let mut table = table;
         table.decor_mut().set_prefix("\n");
-        list.push(table);
+        match before.and_then(|at| Some((at, list.get(at)?.position()))) {
+            // the text has it where that one stands
+            Some((at, position)) => {
+                table.set_position(position);
+                list.insert(at, table);
+            }
+            None => list.push(table),
+        }
         Ok(())
     }
 
-    /// Lets clients of these networks in, unless one rule does.
-    pub(crate) fn admit(&mut self, networks: &[String]) -> Result<(), String> {
-        let has = |rule: &ekiden_config::draft::RuleDraft| {
-            let from: Vec<String> = rule.from.iter().map(ToString::to_string).collect();
-            rule.action == "allow"
-                && rule.to.is_empty()
-                && networks.iter().all(|net| from.contains(net))
+    /// Lets clients of these networks in, unless one rule does. The first match counts, so the rule stands before one that
+    /// refuses everybody.
+    pub(crate) fn admit(&mut self, networks: &[IpNet]) -> Result<(), String> {
+        let rules = &self.settings().access.rules;
+        let closes = |rule: &Rule| networks.iter().any(|net| refuses_everybody(rule, net));
+        let end = rules.iter().position(closes);
+        let has = |rule: &Rule| {
+            rule.allow && rule.to.is_empty() && networks.iter().all(|net| rule.from.contains(net))
         };
-        if self.draft().rules.iter().any(has) {
+        if rules.iter().take(end.unwrap_or(rules.len())).any(has) {
             return Ok(());
         }
         let mut rule = Table::new();
-        rule.insert("from", value(networks.iter().collect::<Array>()));
+        rule.insert("from", value(networks.iter().map(ToString::to_string).collect::<Array>()));
         rule.insert("action", value("allow"));
-        self.push("rule", rule)
+        self.add("rule", end, rule)
     }
 
     /// Makes a peer an upstream. Errors: another upstream has that name.
@@ -253,7 +263,7 @@ impl Document {
         }
         let mut route = Table::new();
         route.insert("through", value([upstream].into_iter().collect::<Array>()));
-        self.push("route", route)?;
+        self.add("route", None, route)?;
         Ok(Routed::Added)
     }
 
@@ -325,6 +335,13 @@ impl Changes {
     pub(crate) fn is_nothing(&self) -> bool {
         self.lines.is_empty()
     }
+}
+
+/// Whether no client of a network's family comes past this rule.
+pub(crate) fn refuses_everybody(rule: &Rule, net: &IpNet) -> bool {
+    let everybody = rule.from.is_empty() && rule.peers.is_empty();
+    let all = |from: &IpNet| from.prefix_len() == 0 && from.contains(net);
+    !rule.allow && rule.to.is_empty() && (everybody || rule.from.iter().any(all))
 }
 
 fn address(value: &Value) -> Option<SocketAddr> {

@@ -40,7 +40,6 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
         _ => strangers(&session, &devices)?,
     };
     if !from.is_empty() {
-        let from: Vec<String> = from.iter().map(ToString::to_string).collect();
         session.document.admit(&from)?;
     }
     let handed = match &args.wireguard {

@@ -184,7 +184,6 @@ impl Session {
             given => given.to_vec(),
         };
         self.document.listen(&[], &[at])?;
-        let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
         self.document.admit(&networks)?;
         Ok(at)
     }

@@ -3,6 +3,7 @@
 use crate::cli::GatewayCommand;
 use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
+use crate::setup::document::refuses_everybody;
 use crate::setup::lan;
 use ekiden_linux::links::divert::{DivertPlan, Prefix};
 use ekiden_proxy::settings::{Rule, Settings};
@@ -74,15 +75,21 @@ fn strangers(settings: &Settings) -> Vec<(String, Vec<Prefix>)> {
     devices.map(of_device).filter(|(_, networks)| !networks.is_empty()).collect()
 }
 
-/// Clients of whom the rules say whether they may come in. What refuses some destinations, or everybody else, does not.
+/// Clients of whom the rules say whether they may come in. What refuses some destinations, or everybody else, does not, nor
+/// does a rule behind that.
 pub(crate) fn named_clients(settings: &Settings) -> Vec<IpNet> {
+    let rules = &settings.access.rules;
     let mut named: Vec<IpNet> = Vec::new();
-    for Rule { from, peers, to, allow, .. } in &settings.access.rules {
-        if *allow && from.is_empty() && peers.is_empty() {
-            named.extend([IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]);
-        }
+    for (number, Rule { from, peers, to, allow, .. }) in rules.iter().enumerate() {
+        let everybody = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
+        let from = match *allow && from.is_empty() && peers.is_empty() {
+            true => &everybody[..],
+            false => from.as_slice(),
+        };
+        let is_late =
+            |net: &IpNet| rules.iter().take(number).any(|rule| refuses_everybody(rule, net));
         let refuses = |net: &IpNet| to.is_empty() && net.prefix_len() > 0;
-        named.extend(from.iter().filter(|net| *allow || refuses(net)));
+        named.extend(from.iter().filter(|net| (*allow || refuses(net)) && !is_late(net)));
     }
     IpNet::aggregate(&named)
 }
@@ -103,19 +110,30 @@ fn show(plan: &DivertPlan, from: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The networks of which no rule names all.
+    fn left(text: &str) -> String {
+        let reading = ekiden_config::read(text, "f");
+        assert!(reading.is_usable(), "{text}");
+        let networks = ["192.168.7.0/24", "fd12::/64", "192.168.9.1/32"];
+        let networks = networks.iter().map(|net| net.parse().unwrap()).collect();
+        let left = unnamed(networks, &named_clients(&reading.settings));
+        left.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    fn rule(text: &str) -> String {
+        format!("[[rule]]\n{text}\n")
+    }
+
+    fn allow(from: &str) -> String {
+        rule(&format!("from = [{from}]\naction = \"allow\""))
+    }
+
+    fn deny(from: &str) -> String {
+        rule(&format!("from = [{from}]\naction = \"deny\""))
+    }
+
     #[test]
     fn clients_are_named_by_rules_that_say_whether_they_may_come_in() {
-        let left = |text: &str| {
-            let reading = ekiden_config::read(text, "f");
-            assert!(reading.is_usable(), "{text}");
-            let networks = ["192.168.7.0/24", "fd12::/64", "192.168.9.1/32"];
-            let networks = networks.iter().map(|net| net.parse().unwrap()).collect();
-            let left = unnamed(networks, &named_clients(&reading.settings));
-            left.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-        };
-        let rule = |text: &str| format!("[[rule]]\n{text}\n");
-        let allow = |from: &str| rule(&format!("from = [{from}]\naction = \"allow\""));
-        let deny = |from: &str| rule(&format!("from = [{from}]\naction = \"deny\""));
         assert_eq!(left(""), "192.168.7.0/24 fd12::/64");
         assert_eq!(left(&allow("\"192.168.0.0/16\"")), "fd12::/64");
         assert_eq!(left(&allow("\"192.168.7.0/25\", \"192.168.7.128/25\"")), "fd12::/64");
@@ -128,5 +146,18 @@ mod tests {
         // who is refused by name is meant to be
         let named = format!("{}{}", deny("\"192.168.7.0/24\""), allow("\"fd00::/8\""));
         assert_eq!(left(&named), "");
+    }
+
+    #[test]
+    fn rules_behind_one_that_refuses_everybody_name_nobody() {
+        let all = deny("\"0.0.0.0/0\", \"::/0\"");
+        let (four, six) = (allow("\"192.168.7.0/24\""), allow("\"fd12::/64\""));
+        assert_eq!(left(&format!("{all}{four}{six}")), "192.168.7.0/24 fd12::/64");
+        assert_eq!(left(&format!("{four}{all}{six}")), "fd12::/64");
+        assert_eq!(left(&format!("{four}{}{six}", rule("action = \"deny\""))), "fd12::/64");
+        let of_v6 = deny("\"::/0\"");
+        assert_eq!(left(&format!("{of_v6}{four}{six}")), "fd12::/64");
+        let mail = rule("to = [\":25\"]\naction = \"deny\"");
+        assert_eq!(left(&format!("{mail}{four}{six}")), "");
     }
 }

@@ -14,7 +14,7 @@ fn document(text: &str) -> (tempfile::TempDir, Place, Document) {
 /// What an end of a tunnel writes.
 fn far(document: &mut Document) -> Routed {
     document.listen(&[], &["192.168.1.1:3128".parse().unwrap()]).unwrap();
-    document.admit(&["192.168.1.0/24".to_owned()]).unwrap();
+    document.admit(&["192.168.1.0/24".parse().unwrap()]).unwrap();
     document.upstream("shore").unwrap();
     document.route("shore").unwrap()
 }
@@ -60,6 +60,34 @@ fn comments_and_other_keys_stay() {
     assert!(text.contains("# me") && text.contains("192.168.1.1:3128"), "{text}");
     let routes: Vec<_> = text.lines().filter(|line| line.starts_with("through")).collect();
     assert_eq!(routes, ["through = [\"direct\"]", "through = [\"shore\"]"]);
+}
+
+#[test]
+fn clients_are_admitted_before_a_rule_that_refuses_everybody() {
+    let net = |text: &str| -> IpNet { text.parse().unwrap() };
+    let both = [net("192.168.1.0/24"), net("fd12::/64")];
+    let old = "name = \"ship\"\n\n[[rule]]\nfrom = [\"10.0.0.7\"]\naction = \"deny\"\n";
+    // also where a rule behind it has them
+    let behind = "[[rule]]\nfrom = [\"192.168.1.0/24\", \"fd12::/64\"]\naction = \"allow\"\n";
+    let route = "\n[[route]]\nto = [\"*.example\"]\nthrough = [\"direct\"]\n";
+    for all in ["from = [\"0.0.0.0/0\", \"::/0\"]\n", "from = [\"::/0\"]\n", ""] {
+        let all = format!("\n# nobody else\n[[rule]]\n{all}action = \"deny\"\n");
+        let (_folder, place, mut document) = document(&format!("{old}{route}{all}\n{behind}"));
+        document.admit(&both).unwrap();
+        let text = written(&document, &place);
+        assert_eq!(text, format!("{old}{route}\n{behind}{all}\n{behind}"));
+        let mut again = Document::open(&place).unwrap();
+        again.admit(&both).unwrap();
+        assert!(again.changes().unwrap().is_nothing());
+    }
+    // it refuses others, or a destination
+    for (from, more) in [("10.0.0.0/8", ""), ("::/0", ""), ("0.0.0.0/0", "to = [\":25\"]\n")] {
+        let last = format!("[[rule]]\nfrom = [\"{from}\"]\n{more}action = \"deny\"\n");
+        let (_folder, place, mut document) = document(&last);
+        document.admit(&[net("192.168.1.0/24")]).unwrap();
+        let text = written(&document, &place);
+        assert!(text.starts_with(&last) && text.ends_with("\"allow\"\n"), "{text}");
+    }
 }
 
 #[test]

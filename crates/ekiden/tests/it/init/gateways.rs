@@ -29,6 +29,27 @@ fn networks_of_the_device_that_no_rule_names_are_admitted_or_told_of() {
     assert!(machine.lines("SAID").contains(&told), "{all}");
 }
 
+/// One network is admitted, and everybody else refused.
+const REFUSED: &str = r#"
+device lan0 192.168.7.1/24
+ip address add fd12::1/64 dev lan0 nodad
+mkdir -p /etc/ekiden
+printf '[[rule]]\nfrom = ["192.168.7.0/24"]\naction = "allow"\n\n[[rule]]\nfrom = ["0.0.0.0/0", "::/0"]\naction = "deny"\n' > /etc/ekiden/config.toml
+$ekiden init gateway --device lan0 --yes >/dev/null 2>&1
+grep '^from' /etc/ekiden/config.toml | sed 's/^/RULE /'
+"#;
+
+#[test]
+fn networks_are_admitted_before_a_rule_that_refuses_everybody() {
+    let Some(machine) = Machine::run(REFUSED) else { return };
+    let rules = [
+        "from = [\"192.168.7.0/24\"]",
+        "from = [\"fd12::/64\"]",
+        "from = [\"0.0.0.0/0\", \"::/0\"]",
+    ];
+    assert_eq!(machine.lines("RULE"), rules, "{}", machine.all());
+}
+
 const WITHOUT_IPV6: &str = r#"
 device lan0 192.168.7.1/24
 echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
