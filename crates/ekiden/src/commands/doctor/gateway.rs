@@ -2,9 +2,12 @@
 
 use super::findings::finding;
 use super::{Finding, Severity};
-use ekiden_linux::links::divert::{DivertFacts, DivertPlan, OtherRules};
+use ekiden_linux::links::divert::{DivertFacts, DivertPlan, OtherRules, Strangers};
 use ekiden_proxy::observe::status::{GatewayStatus, Status, WireguardStatus};
 use std::path::Path;
+
+/// The finding about clients whom no rule admits.
+pub(crate) const CLIENTS: &str = "gateway-clients";
 
 /// Everything about a gateway; `plan` is the configuration's.
 pub(super) fn gateway(plan: &DivertPlan, running: Option<&Status>, found: &mut Vec<Finding>) {
@@ -118,21 +121,7 @@ pub(crate) fn judge(facts: &DivertFacts, plan: &DivertPlan, found: &mut Vec<Find
             None,
         );
     }
-    for (device, networks) in &plan.strangers {
-        let names: Vec<String> =
-            networks.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
-        let options: String = names.iter().map(|name| format!(" --from {name}")).collect();
-        add(
-            "gateway-clients",
-            Severity::Problem,
-            format!(
-                "clients of {} on {device} are not admitted, their connections are reset",
-                names.join(" and ")
-            ),
-            "who is named by no rule and is of no account does not come in; `from` of a [[rule]] names networks",
-            Some(format!("ekiden init gateway{options}")),
-        );
-    }
+    found.extend(plan.strangers.iter().map(turned_away));
     if plan.devices.is_empty() {
         return;
     }
@@ -145,6 +134,26 @@ pub(crate) fn judge(facts: &DivertFacts, plan: &DivertPlan, found: &mut Vec<Find
         found.push(mark.set(&[(name, "0".to_owned())]));
     }
     found.extend(facts.others.iter().map(|other| conflict(other, plan)));
+}
+
+/// Clients whom no rule admits.
+fn turned_away(strangers: &Strangers) -> Finding {
+    let names: Vec<String> =
+        strangers.networks.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
+    let options: String = names.iter().map(|name| format!(" --from {name}")).collect();
+    let whose = format!("clients of {} on {}", names.join(" and "), strangers.device);
+    let (severity, what) = match strangers.in_part {
+        // somebody chose them
+        true => (
+            Severity::Note,
+            format!("only some {whose} are admitted, connections of others are reset"),
+        ),
+        false => {
+            (Severity::Problem, format!("{whose} are not admitted, their connections are reset"))
+        }
+    };
+    let why = "who is named by no rule and is of no account does not come in; `from` of a [[rule]] names networks";
+    finding(CLIENTS, severity, what, why).run(&format!("ekiden init gateway{options}"))
 }
 
 /// A family that is not forwarded, as its setting.
@@ -235,11 +244,11 @@ mod tests {
         insta::assert_snapshot!(judged(&facts).join("\n"));
     }
 
-    #[test]
-    fn clients_that_no_rule_names_are_found_with_the_option_that_admits_them() {
+    /// What is found of clients of two networks whom no rule names.
+    fn found_of(in_part: bool) -> (Severity, String) {
         let networks = vec![([192, 168, 7, 0].into(), 24), ("fd12::".parse().unwrap(), 64)];
-        let strangers = vec![("eth1".to_owned(), networks)];
-        let plan = DivertPlan { strangers, ..DivertPlan::default() };
+        let strangers = Strangers { device: "eth1".into(), networks, in_part };
+        let plan = DivertPlan { strangers: vec![strangers], ..DivertPlan::default() };
         let facts = DivertFacts {
             nft: Some("nftables v1.0.6".into()),
             net_admin: true,
@@ -248,12 +257,19 @@ mod tests {
         let mut found = Vec::new();
         judge(&facts, &plan, &mut found);
         let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!(
-            one.what,
-            "clients of 192.168.7.0/24 and fd12::/64 on eth1 are not admitted, their connections are reset"
-        );
         let mend = "ekiden init gateway --from 192.168.7.0/24 --from fd12::/64";
-        assert_eq!((one.severity, one.mend.as_deref()), (Severity::Problem, Some(mend)));
+        assert_eq!((one.id.as_str(), one.mend.as_deref()), (CLIENTS, Some(mend)));
+        (one.severity, one.what.clone())
+    }
+
+    #[test]
+    fn clients_that_no_rule_names_are_found_with_the_option_that_admits_them() {
+        let whose = "clients of 192.168.7.0/24 and fd12::/64 on eth1";
+        let none = format!("{whose} are not admitted, their connections are reset");
+        assert_eq!(found_of(false), (Severity::Problem, none));
+        // somebody chose the others
+        let some = format!("only some {whose} are admitted, connections of others are reset");
+        assert_eq!(found_of(true), (Severity::Note, some));
     }
 
     #[test]

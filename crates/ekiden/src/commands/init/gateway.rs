@@ -3,9 +3,9 @@
 use super::Failed;
 use super::session::{Plan, Session};
 use crate::cli::init::Gateway;
-use crate::commands::doctor::gateway::judge;
+use crate::commands::doctor::gateway::{CLIENTS, judge};
 use crate::commands::doctor::{Finding, Severity};
-use crate::commands::kernel::gateway::{named_clients, plan_to_judge, unnamed};
+use crate::commands::kernel::gateway::{named_clients, plan_to_judge};
 use crate::exit;
 use crate::setup::lan;
 use crate::setup::ports::{self, Obstacle, Transport};
@@ -58,11 +58,12 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
     Ok(session.finish(&remains, ""))
 }
 
-/// The networks of the devices that are to be admitted: those that no rule names yet. Whoever is asked may name others.
+/// The networks of the devices that are to be admitted: those of which no rule names anybody yet. Whoever is asked may name
+/// others.
 fn strangers(session: &Session, devices: &[String]) -> Result<Vec<IpNet>, Failed> {
     let named = named_clients(session.document.settings());
     let found = devices.iter().flat_map(|device| lan::networks_of_device(device)).collect();
-    let found = unnamed(found, &named);
+    let (found, _) = named.leave(found);
     if found.is_empty() && !named.is_empty() {
         return Ok(Vec::new());
     }
@@ -135,7 +136,8 @@ fn remains(settings: &Settings) -> Vec<String> {
         Some(mend) => format!("{what}: {mend}"),
         None => what,
     };
-    let matters = |finding: &Finding| finding.severity > Severity::Note;
+    // whom the rules leave out is told of, also where that is meant
+    let matters = |finding: &Finding| finding.severity > Severity::Note || finding.id == CLIENTS;
     let mut remains: Vec<String> = found.into_iter().filter(matters).map(line).collect();
     remains.push(
         "clients use this machine as their router; `ekiden status` counts their connections"

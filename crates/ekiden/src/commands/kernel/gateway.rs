@@ -5,7 +5,7 @@ use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
 use crate::setup::document::refuses_everybody;
 use crate::setup::lan;
-use ekiden_linux::links::divert::{DivertPlan, Prefix};
+use ekiden_linux::links::divert::{DivertPlan, Strangers};
 use ekiden_proxy::settings::{Rule, Settings};
 use ekiden_proxy::{Ports, divert_plan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -57,8 +57,8 @@ pub(crate) fn plan_to_judge(settings: &Settings) -> Option<DivertPlan> {
     Some(DivertPlan { strangers: strangers(settings), ..plan })
 }
 
-/// Networks behind the devices whose clients no rule names. Where accounts are required, rules let nobody in.
-fn strangers(settings: &Settings) -> Vec<(String, Vec<Prefix>)> {
+/// Clients behind the devices whom no rule names. Where accounts are required, rules let nobody in.
+fn strangers(settings: &Settings) -> Vec<Strangers> {
     if settings.accounts.enabled && settings.accounts.required {
         return Vec::new();
     }
@@ -67,19 +67,28 @@ fn strangers(settings: &Settings) -> Vec<(String, Vec<Prefix>)> {
     // each client there is an account's
     let devices = settings.gateway.devices.iter().filter(|device| Some(*device) != tunnel);
     let of_device = |device: &String| {
-        let networks = unnamed(lan::networks_of_device(device), &named);
-        let networks: Vec<Prefix> =
-            networks.iter().map(|net| (net.network(), net.prefix_len())).collect();
-        (device.clone(), networks)
+        let (all, some) = named.leave(lan::networks_of_device(device));
+        let strangers = |networks: Vec<IpNet>, in_part| Strangers {
+            device: device.clone(),
+            networks: networks.iter().map(|net| (net.network(), net.prefix_len())).collect(),
+            in_part,
+        };
+        [strangers(all, false), strangers(some, true)]
     };
-    devices.map(of_device).filter(|(_, networks)| !networks.is_empty()).collect()
+    devices.flat_map(of_device).filter(|found| !found.networks.is_empty()).collect()
 }
 
-/// Clients of whom the rules say whether they may come in. What refuses some destinations, or everybody else, does not, nor
-/// does a rule behind that.
-pub(crate) fn named_clients(settings: &Settings) -> Vec<IpNet> {
+/// Clients of whom the rules say whether they may come in.
+#[derive(Debug, Default)]
+pub(crate) struct NamedClients {
+    named: Vec<IpNet>,
+    admitted: Vec<IpNet>,
+}
+
+/// Clients whom rules name. What refuses some destinations, or everybody else, does not, nor does a rule behind that.
+pub(crate) fn named_clients(settings: &Settings) -> NamedClients {
     let rules = &settings.access.rules;
-    let mut named: Vec<IpNet> = Vec::new();
+    let mut found = NamedClients::default();
     for (number, Rule { from, peers, to, allow, .. }) in rules.iter().enumerate() {
         let everybody = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
         let from = match *allow && from.is_empty() && peers.is_empty() {
@@ -89,17 +98,33 @@ pub(crate) fn named_clients(settings: &Settings) -> Vec<IpNet> {
         let is_late =
             |net: &IpNet| rules.iter().take(number).any(|rule| refuses_everybody(rule, net));
         let refuses = |net: &IpNet| to.is_empty() && net.prefix_len() > 0;
-        named.extend(from.iter().filter(|net| (*allow || refuses(net)) && !is_late(net)));
+        let meant = from.iter().filter(|net| (*allow || refuses(net)) && !is_late(net));
+        let meant: Vec<IpNet> = meant.copied().collect();
+        if *allow {
+            found.admitted.extend(&meant);
+        }
+        found.named.extend(meant);
     }
-    IpNet::aggregate(&named)
+    found.named = IpNet::aggregate(&found.named);
+    found
 }
 
-/// Those of some networks that are not named. One address alone has no clients behind it.
-pub(crate) fn unnamed(networks: Vec<IpNet>, named: &[IpNet]) -> Vec<IpNet> {
-    let is_meant = |net: &IpNet| {
-        net.prefix_len() < net.max_prefix_len() && !named.iter().any(|one| one.contains(net))
-    };
-    networks.into_iter().filter(is_meant).collect()
+impl NamedClients {
+    /// Whether nobody is named.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// Those of some networks that are not named, and those of which some clients are admitted. One address alone has no
+    /// clients behind it.
+    pub(crate) fn leave(&self, networks: Vec<IpNet>) -> (Vec<IpNet>, Vec<IpNet>) {
+        let is_meant = |net: &IpNet| {
+            net.prefix_len() < net.max_prefix_len()
+                && !self.named.iter().any(|one| one.contains(net))
+        };
+        let has_none = |net: &IpNet| !self.admitted.iter().any(|one| net.contains(one));
+        networks.into_iter().filter(is_meant).partition(has_none)
+    }
 }
 
 fn show(plan: &DivertPlan, from: &str) -> String {
@@ -110,14 +135,16 @@ fn show(plan: &DivertPlan, from: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The networks of which no rule names all.
+    /// The networks that are left: nobody of them is named, and behind a bar those of which some are admitted.
     fn left(text: &str) -> String {
         let reading = ekiden_config::read(text, "f");
         assert!(reading.is_usable(), "{text}");
         let networks = ["192.168.7.0/24", "fd12::/64", "192.168.9.1/32"];
         let networks = networks.iter().map(|net| net.parse().unwrap()).collect();
-        let left = unnamed(networks, &named_clients(&reading.settings));
-        left.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        let (all, some) = named_clients(&reading.settings).leave(networks);
+        let words =
+            |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        format!("{}|{}", words(&all), words(&some))
     }
 
     fn rule(text: &str) -> String {
@@ -134,30 +161,38 @@ mod tests {
 
     #[test]
     fn clients_are_named_by_rules_that_say_whether_they_may_come_in() {
-        assert_eq!(left(""), "192.168.7.0/24 fd12::/64");
-        assert_eq!(left(&allow("\"192.168.0.0/16\"")), "fd12::/64");
-        assert_eq!(left(&allow("\"192.168.7.0/25\", \"192.168.7.128/25\"")), "fd12::/64");
-        assert_eq!(left(&rule("action = \"allow\"")), "");
-        // one address, or the refusal of a name or of all others, leaves them unnamed
+        assert_eq!(left(""), "192.168.7.0/24 fd12::/64|");
+        assert_eq!(left(&allow("\"192.168.0.0/16\"")), "fd12::/64|");
+        assert_eq!(left(&allow("\"192.168.7.0/25\", \"192.168.7.128/25\"")), "fd12::/64|");
+        assert_eq!(left(&rule("action = \"allow\"")), "|");
+        // the refusal of a name, or of all others, leaves them unnamed
         let some = format!("{}to = [\"ads.example\"]\n", deny("\"192.168.7.0/24\""));
-        for text in [&allow("\"192.168.7.7\""), &deny("\"0.0.0.0/0\", \"::/0\""), &some] {
-            assert_eq!(left(text), "192.168.7.0/24 fd12::/64", "{text}");
+        for text in [&deny("\"0.0.0.0/0\", \"::/0\""), &some] {
+            assert_eq!(left(text), "192.168.7.0/24 fd12::/64|", "{text}");
         }
         // who is refused by name is meant to be
         let named = format!("{}{}", deny("\"192.168.7.0/24\""), allow("\"fd00::/8\""));
-        assert_eq!(left(&named), "");
+        assert_eq!(left(&named), "|");
     }
 
     #[test]
     fn rules_behind_one_that_refuses_everybody_name_nobody() {
         let all = deny("\"0.0.0.0/0\", \"::/0\"");
         let (four, six) = (allow("\"192.168.7.0/24\""), allow("\"fd12::/64\""));
-        assert_eq!(left(&format!("{all}{four}{six}")), "192.168.7.0/24 fd12::/64");
-        assert_eq!(left(&format!("{four}{all}{six}")), "fd12::/64");
-        assert_eq!(left(&format!("{four}{}{six}", rule("action = \"deny\""))), "fd12::/64");
+        assert_eq!(left(&format!("{all}{four}{six}")), "192.168.7.0/24 fd12::/64|");
+        assert_eq!(left(&format!("{four}{all}{six}")), "fd12::/64|");
+        assert_eq!(left(&format!("{four}{}{six}", rule("action = \"deny\""))), "fd12::/64|");
         let of_v6 = deny("\"::/0\"");
-        assert_eq!(left(&format!("{of_v6}{four}{six}")), "fd12::/64");
+        assert_eq!(left(&format!("{of_v6}{four}{six}")), "fd12::/64|");
         let mail = rule("to = [\":25\"]\naction = \"deny\"");
-        assert_eq!(left(&format!("{mail}{four}{six}")), "");
+        assert_eq!(left(&format!("{mail}{four}{six}")), "|");
+    }
+
+    #[test]
+    fn a_network_of_which_some_clients_are_admitted_is_told_from_one_of_strangers() {
+        assert_eq!(left(&allow("\"192.168.7.7\"")), "fd12::/64|192.168.7.0/24");
+        assert_eq!(left(&allow("\"192.168.7.0/25\"")), "fd12::/64|192.168.7.0/24");
+        // whoever is refused by name is not admitted
+        assert_eq!(left(&deny("\"192.168.7.7\"")), "192.168.7.0/24 fd12::/64|");
     }
 }

@@ -29,25 +29,25 @@ fn networks_of_the_device_that_no_rule_names_are_admitted_or_told_of() {
     assert!(machine.lines("SAID").contains(&told), "{all}");
 }
 
-/// One network is admitted, and everybody else refused.
-const REFUSED: &str = r#"
+/// One address is admitted, and everybody else refused.
+const RESTRICTED: &str = r#"
 device lan0 192.168.7.1/24
 ip address add fd12::1/64 dev lan0 nodad
 mkdir -p /etc/ekiden
-printf '[[rule]]\nfrom = ["192.168.7.0/24"]\naction = "allow"\n\n[[rule]]\nfrom = ["0.0.0.0/0", "::/0"]\naction = "deny"\n' > /etc/ekiden/config.toml
-$ekiden init gateway --device lan0 --yes >/dev/null 2>&1
+printf '[[rule]]\nfrom = ["192.168.7.7"]\naction = "allow"\n\n[[rule]]\nfrom = ["0.0.0.0/0", "::/0"]\naction = "deny"\n' > /etc/ekiden/config.toml
+$ekiden init gateway --device lan0 --yes 2>&1 | sed 's/^/SAID /'
 grep '^from' /etc/ekiden/config.toml | sed 's/^/RULE /'
 "#;
 
 #[test]
-fn networks_are_admitted_before_a_rule_that_refuses_everybody() {
-    let Some(machine) = Machine::run(REFUSED) else { return };
-    let rules = [
-        "from = [\"192.168.7.0/24\"]",
-        "from = [\"fd12::/64\"]",
-        "from = [\"0.0.0.0/0\", \"::/0\"]",
-    ];
-    assert_eq!(machine.lines("RULE"), rules, "{}", machine.all());
+fn a_network_of_which_some_clients_are_admitted_is_told_of_and_others_come_before_the_last_rule() {
+    let Some(machine) = Machine::run(RESTRICTED) else { return };
+    let all = machine.all();
+    let rules =
+        ["from = [\"192.168.7.7\"]", "from = [\"fd12::/64\"]", "from = [\"0.0.0.0/0\", \"::/0\"]"];
+    assert_eq!(machine.lines("RULE"), rules, "{all}");
+    let told = "- only some clients of 192.168.7.0/24 on lan0 are admitted, connections of others are reset: ekiden init gateway --from 192.168.7.0/24";
+    assert!(machine.lines("SAID").contains(&told), "{all}");
 }
 
 const WITHOUT_IPV6: &str = r#"

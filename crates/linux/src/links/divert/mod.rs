@@ -18,7 +18,7 @@ mod rules;
 mod tunnel;
 
 pub use look::{DivertFacts, OtherRules};
-pub use rules::{DivertPlan, Prefix};
+pub use rules::{DivertPlan, Prefix, Strangers};
 pub use tunnel::TunnelRules;
 
 use crate::links::netlink::{Failure, MarkRule, Netlink};

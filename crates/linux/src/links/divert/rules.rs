@@ -56,9 +56,19 @@ pub struct DivertPlan {
     pub mark: u32,
     /// A device of clients that are far away.
     pub tunnel: Option<TunnelRules>,
-    /// Networks behind devices whose clients the listeners turn away. The rules do not depend on it: it is for whoever
-    /// judges the plan.
-    pub strangers: Vec<(String, Vec<Prefix>)>,
+    /// Clients whom the listeners turn away. The rules do not depend on it: it is for whoever judges the plan.
+    pub strangers: Vec<Strangers>,
+}
+
+/// Clients behind a device whom the listeners turn away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Strangers {
+    /// The device, by name.
+    pub device: String,
+    /// Their networks.
+    pub networks: Vec<Prefix>,
+    /// Whether others of each network are admitted.
+    pub in_part: bool,
 }
 
 impl DivertPlan {
