@@ -142,15 +142,17 @@ fn turned_away(strangers: &Strangers) -> Finding {
         strangers.networks.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
     let options: String = names.iter().map(|name| format!(" --from {name}")).collect();
     let whose = format!("clients of {} on {}", names.join(" and "), strangers.device);
+    let unless = if strangers.but_accounts { ", unless an account has their address" } else { "" };
     let (severity, what) = match strangers.in_part {
         // somebody chose them
         true => (
             Severity::Note,
-            format!("only some {whose} are admitted, connections of others are reset"),
+            format!("only some {whose} are admitted, connections of others are reset{unless}"),
         ),
-        false => {
-            (Severity::Problem, format!("{whose} are not admitted, their connections are reset"))
-        }
+        false => (
+            if strangers.but_accounts { Severity::Warning } else { Severity::Problem },
+            format!("{whose} are not admitted, their connections are reset{unless}"),
+        ),
     };
     let why = "who is named by no rule and is of no account does not come in; `from` of a [[rule]] names networks";
     finding(CLIENTS, severity, what, why).run(&format!("ekiden init gateway{options}"))
@@ -245,9 +247,9 @@ mod tests {
     }
 
     /// What is found of clients of two networks whom no rule names.
-    fn found_of(in_part: bool) -> (Severity, String) {
+    fn found_of(in_part: bool, but_accounts: bool) -> (Severity, String) {
         let networks = vec![([192, 168, 7, 0].into(), 24), ("fd12::".parse().unwrap(), 64)];
-        let strangers = Strangers { device: "eth1".into(), networks, in_part };
+        let strangers = Strangers { device: "eth1".into(), networks, in_part, but_accounts };
         let plan = DivertPlan { strangers: vec![strangers], ..DivertPlan::default() };
         let facts = DivertFacts {
             nft: Some("nftables v1.0.6".into()),
@@ -266,10 +268,14 @@ mod tests {
     fn clients_that_no_rule_names_are_found_with_the_option_that_admits_them() {
         let whose = "clients of 192.168.7.0/24 and fd12::/64 on eth1";
         let none = format!("{whose} are not admitted, their connections are reset");
-        assert_eq!(found_of(false), (Severity::Problem, none));
+        assert_eq!(found_of(false, false), (Severity::Problem, none.clone()));
+        // those who are known by their address come in
+        let unless = ", unless an account has their address";
+        assert_eq!(found_of(false, true), (Severity::Warning, format!("{none}{unless}")));
         // somebody chose the others
         let some = format!("only some {whose} are admitted, connections of others are reset");
-        assert_eq!(found_of(true), (Severity::Note, some));
+        assert_eq!(found_of(true, false), (Severity::Note, some.clone()));
+        assert_eq!(found_of(true, true), (Severity::Note, format!("{some}{unless}")));
     }
 
     #[test]

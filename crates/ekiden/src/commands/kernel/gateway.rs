@@ -72,6 +72,7 @@ fn strangers(settings: &Settings) -> Vec<Strangers> {
             device: device.clone(),
             networks: networks.iter().map(|net| (net.network(), net.prefix_len())).collect(),
             in_part,
+            but_accounts: settings.accounts.enabled,
         };
         [strangers(all, false), strangers(some, true)]
     };

@@ -69,6 +69,8 @@ pub struct Strangers {
     pub networks: Vec<Prefix>,
     /// Whether others of each network are admitted.
     pub in_part: bool,
+    /// Whether those come in whose address is an account's.
+    pub but_accounts: bool,
 }
 
 impl DivertPlan {
