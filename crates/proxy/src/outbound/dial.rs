@@ -138,7 +138,8 @@ fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
-    listen.ip() == to || (listen.ip().is_unspecified() && is_own(to))
+    // a relay that connects to itself does so until all is used up: what is not known counts as itself
+    listen.ip() == to || (listen.ip().is_unspecified() && is_own(to).unwrap_or(true))
 }
 
 enum Event {

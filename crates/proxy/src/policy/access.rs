@@ -23,8 +23,8 @@ pub struct Decider<'a> {
     nat64: Option<Nat64>,
     client: Client<'a>,
     account: Option<&'a KnownAccount>,
-    /// Whether this machine has an address.
-    pub(super) is_own: fn(IpAddr) -> bool,
+    /// Whether this machine has an address, where that is known.
+    pub(super) is_own: fn(IpAddr) -> Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl<'a> Decider<'a> {
     /// The same where this machine's public addresses are as others: the operator chose the destination, or the kernel's
     /// rules keep them.
     pub(crate) const fn with_own_addresses(self) -> Self {
-        Self { is_own: |_| false, ..self }
+        Self { is_own: |_| Some(false), ..self }
     }
 }
 
@@ -136,21 +136,29 @@ impl Decider<'_> {
         };
         let kinds = self.embedded(address).chain([address]).filter_map(special);
         let closed = kinds.filter(|kind| !(*kind == Special::Private && local_client)).min();
-        match closed.or_else(|| self.own(address)) {
-            Some(kind) => Err(match self.client {
-                Client::At(_) => Denied::Special { address, kind },
-                // their own relay shows it, beside this one's name
-                Client::Peer(_) => Denied::SpecialForPeers { address, kind },
-            }),
-            None => Ok(()),
-        }
+        let kind = match closed {
+            Some(kind) => kind,
+            None if self.is_public_own(address)? => Special::Own,
+            None => return Ok(()),
+        };
+        Err(match self.client {
+            Client::At(_) => Denied::Special { address, kind },
+            // their own relay shows it, beside this one's name
+            Client::Peer(_) => Denied::SpecialForPeers { address, kind },
+        })
     }
 
-    /// [`Special::Own`] for what looks public and is this machine's, but to clients of this machine.
-    fn own(&self, address: IpAddr) -> Option<Special> {
-        let on_loopback = matches!(self.client, Client::At(client) if client.is_loopback());
-        let mut seen = self.embedded(address).chain([address]).filter(|ip| special(*ip).is_none());
-        (!on_loopback && seen.any(self.is_own)).then_some(Special::Own)
+    /// Whether it looks public and is this machine's, but for clients of this machine.
+    fn is_public_own(&self, address: IpAddr) -> Result<bool, Denied> {
+        if matches!(self.client, Client::At(client) if client.is_loopback()) {
+            return Ok(false);
+        }
+        for seen in self.embedded(address).chain([address]) {
+            if special(seen).is_none() && (self.is_own)(seen).ok_or(Denied::Unknown(seen))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a client that goes to `address` may do so under the name that it claims. A name may be

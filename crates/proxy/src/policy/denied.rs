@@ -24,12 +24,18 @@ pub enum Denied {
         "{address} is {kind}, which is closed to clients that come by a tunnel; the operator of the relay at its end can open it with --allow-destination or allow_destinations"
     )]
     SpecialForPeers { address: IpAddr, kind: Special },
+    #[error(
+        "the kernel does not say whether {0} is an address of the relay's own machine; try again later"
+    )]
+    Unknown(IpAddr),
 }
 
 impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {
         let kind = match denied {
             Denied::Client(_) => FailureKind::Denied,
+            // as where no descriptor is left, which may be why
+            Denied::Unknown(_) => FailureKind::Exhausted,
             _ => FailureKind::Prohibited,
         };
         Self::new(kind, denied.to_string())

@@ -2,18 +2,25 @@
 //! let in. So a client would be behind the firewall that keeps it out.
 
 use ekiden_linux::links::netlink;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-/// Whether this machine has the address, by the kernel, which knows prefix routes, or had it a second ago. Where the
-/// kernel cannot be asked it counts as this machine's: a relay that connects to itself does so until all is used up.
-pub(crate) fn is_own(ip: IpAddr) -> bool {
-    ip.is_loopback() || netlink::is_local(ip).unwrap_or(true)
+/// Opens what [`is_own`] asks by. Later there may be no descriptor for it.
+pub(crate) fn begin() {
+    // where the kernel refuses it, each lookup tries again
+    let _ = netlink::is_local(Ipv4Addr::LOCALHOST.into());
+}
+
+/// Whether this machine has the address, by the kernel, which knows prefix routes, or had it a second ago; `None` where
+/// the kernel cannot be asked.
+pub(crate) fn is_own(ip: IpAddr) -> Option<bool> {
+    if ip.is_loopback() { Some(true) } else { netlink::is_local(ip).ok() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::destination::{Destination, Host};
+    use crate::error::Failure;
     use crate::policy::access::{Decider, Denied, Special};
     use crate::settings::{Rule, Settings};
 
@@ -23,8 +30,9 @@ mod tests {
     const OTHERS: [&str; 3] = ["9.9.9.2", "2620:fe::2", "64:ff9b::9.9.9.2"];
 
     /// What this machine has, for these tests.
-    fn has(address: IpAddr) -> bool {
-        ["9.9.9.1", "2620:fe::1", "192.168.1.1", "fd12::1"].iter().any(|own| ip(own) == address)
+    fn has(address: IpAddr) -> Option<bool> {
+        let own = ["9.9.9.1", "2620:fe::1", "192.168.1.1", "fd12::1"];
+        Some(own.iter().any(|own| ip(own) == address))
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -97,6 +105,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_destination_of_which_the_kernel_does_not_say_it_waits_and_is_not_forbidden() {
+        let relay = relay();
+        let judged = |client, at| {
+            let mut decider = relay.decider(ip(client));
+            decider.is_own = |_| None;
+            let to = Destination { host: Host::Address(ip(at)), port: 443 };
+            decider.address(&to, ip(at))
+        };
+        for at in OTHERS {
+            let unknown = Failure::from(judged("8.8.8.8", at).unwrap_err());
+            assert_eq!(unknown.status(), 503, "{unknown}");
+            assert!(!unknown.is_refusal(), "{unknown}");
+            assert_eq!(judged("127.0.0.1", at), Ok(()), "the kernel is not asked");
+        }
+        assert_eq!(judged("192.168.1.7", "192.168.1.1"), Ok(()), "nor of private ones");
     }
 
     #[test]

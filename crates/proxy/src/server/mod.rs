@@ -25,6 +25,7 @@ use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::Registry;
 use crate::observe::status::Status;
 use crate::policy::accounts::Directory;
+use crate::policy::own_addresses;
 use crate::resources::Resources;
 use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
@@ -139,6 +140,7 @@ impl Server {
         directory: Option<Arc<dyn Directory>>,
     ) -> Result<Self, StartError> {
         check_wireguard(&settings)?;
+        own_addresses::begin();
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, admitted) = Resources::new(&settings, directory.is_some());
         let cache = Cache::open(&settings.cache, settings.budgets.memory);

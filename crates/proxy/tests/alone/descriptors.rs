@@ -3,6 +3,7 @@
 use crate::common::descriptors;
 use crate::common::wire::{Origin, Relay, Wire, get, ok};
 use ekiden_model::units::Span;
+use ekiden_proxy::settings::Rule;
 use ekiden_testkit::{names, wait_for};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
@@ -90,6 +91,25 @@ fn waits_a_second_for_a_descriptor() {
         drop((client, rest));
         relay.settles();
     }
+}
+
+#[test]
+fn a_public_address_is_not_taken_for_the_relay_s_own_machine() {
+    let _alone = crate::alone();
+    let relay = Relay::with(|settings| {
+        settings.access.proxy_protocol_from = vec!["127.0.0.0/8".parse().unwrap()];
+        settings.access.rules = vec![Rule { allow: true, ..Rule::default() }];
+    });
+    let mut client = relay.client();
+    client.send("PROXY TCP4 8.8.8.8 127.0.0.1 4711 3128\r\n");
+    wait_for("it has come", || relay.status().connections.len() == 1);
+    let rest = All::of_300();
+    client.send("GET http://9.9.9.9/ HTTP/1.1\r\nHost: 9.9.9.9\r\n\r\n");
+    let head = client.until_end();
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert!(head.contains("descriptor limit"), "{head}");
+    drop((client, rest));
+    relay.settles();
 }
 
 /// A name server that gives each name these addresses, and none of IPv6.

@@ -5,12 +5,13 @@ use super::links::family;
 use super::{Failure, Netlink};
 use crate::host::clock;
 use crate::host::sync::locked;
+use crate::host::sysctl;
 use ekiden_model::units::{Span, Time};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Mutex;
 
 /// What the kernel answers where no route leads to an address, or one that drops its packets.
@@ -64,23 +65,58 @@ pub fn is_local(address: IpAddr) -> io::Result<bool> {
 }
 
 fn look_up(address: IpAddr) -> io::Result<bool> {
-    let mut kept = locked(&KEPT);
+    ask_by(&mut locked(&KEPT), |netlink| netlink.is_local(address))
+}
+
+/// Asks by the socket that is kept, or by a new one. It stays where the question fails, too: each answer has its
+/// question's number, and later there may be no descriptor for another.
+fn ask_by(
+    kept: &mut Option<Netlink>,
+    ask: impl FnOnce(&Netlink) -> Result<bool, Failure>,
+) -> io::Result<bool> {
     let netlink = match kept.take() {
         Some(netlink) => netlink,
         None => Netlink::here()?,
     };
-    let found = netlink.is_local(address);
-    let found = found.map_err(|failure| io::Error::from_raw_os_error(failure.errno()))?;
+    let found = ask(&netlink);
     *kept = Some(netlink);
-    Ok(found)
+    found.map_err(|failure| io::Error::from_raw_os_error(failure.errno()))
 }
 
 /// For a machine that refuses netlink, as some containers do.
 fn can_bind(address: IpAddr) -> io::Result<bool> {
     match UdpSocket::bind((address, 0)) {
+        Ok(_) if binds_all(address) => is_source(address),
         Ok(_) => Ok(true),
         Err(error) => match error.raw_os_error() {
             Some(libc::EADDRNOTAVAIL | libc::EINVAL | libc::EAFNOSUPPORT) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Whether every address of this family can be bound.
+fn binds_all(address: IpAddr) -> bool {
+    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+    sysctl::number(&format!("net.{family}.ip_nonlocal_bind")).is_some_and(|value| value != 0)
+}
+
+/// Whether the kernel would send from `address` itself, or from loopback, what is sent to it. Nothing is sent. So it is
+/// with a device's own addresses, but not with each prefix that is routed as `local`.
+fn is_source(address: IpAddr) -> io::Result<bool> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    match socket.connect((address, 9)) {
+        Ok(()) => {
+            let source = socket.local_addr()?.ip();
+            Ok(source == address || source.is_loopback())
+        }
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL) => Ok(false),
+            Some(errno) if NO_WAY.contains(&errno) => Ok(false),
             _ => Err(error),
         },
     }
@@ -111,7 +147,6 @@ impl Netlink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     /// The answer, and whether the kernel has to be asked, which says `local`.
     fn get(answers: &mut Answers, millis: u64, address: u32, local: bool) -> (bool, bool) {
@@ -145,6 +180,23 @@ mod tests {
             assert_eq!(get(&mut answers, 0, address, false), (false, true));
             assert_eq!(get(&mut answers, 0, address, true), (false, false));
             assert!(answers.0.len() <= MOST);
+        }
+    }
+
+    #[test]
+    fn a_question_that_fails_leaves_the_socket_to_the_next_one() {
+        let mut kept = None;
+        let failed = ask_by(&mut kept, |_| Err(Failure::new("a look", libc::EPERM)));
+        assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert!(kept.is_some());
+        assert!(ask_by(&mut kept, |netlink| netlink.is_local(Ipv4Addr::LOCALHOST.into())).unwrap());
+    }
+
+    #[test]
+    fn an_address_from_which_nothing_would_be_sent_to_it_is_another_machine_s() {
+        for (address, expected) in [("127.0.0.1", true), ("127.1.2.3", true), ("192.0.2.1", false)]
+        {
+            assert_eq!(is_source(address.parse().unwrap()).unwrap(), expected, "{address}");
         }
     }
 

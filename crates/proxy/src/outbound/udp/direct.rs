@@ -267,10 +267,7 @@ impl DirectSockets {
         payload: &[u8],
     ) -> Result<(), DatagramError> {
         let at = SocketAddr::new(address, to.port);
-        self.check_address(route, to, address).map_err(|failure| match failure.kind {
-            FailureKind::Unreachable => DatagramError::Undelivered(failure),
-            _ => DatagramError::Refused(failure),
-        })?;
+        self.check_address(route, to, address)?;
         let undelivered = |error: io::Error| {
             DatagramError::Undelivered(Failure::io(&format!("no datagram to {at}"), &error))
         };

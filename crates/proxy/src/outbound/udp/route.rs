@@ -88,6 +88,18 @@ impl DatagramError {
     }
 }
 
+impl From<Failure> for DatagramError {
+    fn from(failure: Failure) -> Self {
+        match failure.kind {
+            FailureKind::Denied
+            | FailureKind::Prohibited
+            | FailureKind::UpstreamRefused
+            | FailureKind::Loop => Self::Refused(failure),
+            _ => Self::Undelivered(failure),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Received {
     Came(SocketAddr, Vec<u8>),

@@ -63,7 +63,7 @@ impl TunnelFlows {
         to: &Destination,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        self.check(to).map_err(DatagramError::Refused)?;
+        self.check(to)?;
         while let Some(ended) = self.tasks.try_join_next() {
             self.on_ended(ended);
         }
@@ -142,15 +142,8 @@ impl FlowTask {
             while packets.try_recv().is_ok() {
                 self.count_undelivered();
             }
-            let on_error = match failure.kind {
-                FailureKind::Denied
-                | FailureKind::Prohibited
-                | FailureKind::UpstreamRefused
-                | FailureKind::Loop => DatagramError::Refused(failure),
-                _ => DatagramError::Undelivered(failure),
-            };
             // fails where the association has ended
-            let _ = self.sender.send(Err(on_error)).await;
+            let _ = self.sender.send(Err(failure.into())).await;
         }
     }
 
