@@ -9,7 +9,7 @@ use crate::host::sysctl;
 use ekiden_model::units::{Span, Time};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Mutex;
@@ -29,24 +29,34 @@ static ANSWERS: Mutex<Answers> = Mutex::new(Answers::new());
 static KEPT: Mutex<Option<Netlink>> = Mutex::new(None);
 
 /// Answers, and until when each holds.
-struct Answers(BTreeMap<IpAddr, (Time, bool)>);
+struct Answers {
+    of: BTreeMap<IpAddr, (Time, bool)>,
+    /// As they were put in, so by that time. Some have newer ones.
+    ends: VecDeque<(Time, IpAddr)>,
+}
 
 impl Answers {
     const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self { of: BTreeMap::new(), ends: VecDeque::new() }
     }
 
     /// The answer for an address, where one holds.
     fn get(&self, now: Time, address: IpAddr) -> Option<bool> {
-        let (end, answer) = self.0.get(&address)?;
+        let (end, answer) = self.of.get(&address)?;
         (now < *end).then_some(*answer)
     }
 
     fn insert(&mut self, now: Time, address: IpAddr, answer: bool) {
-        if self.0.len() >= MOST {
-            self.0.clear();
+        // the oldest gives way: others' answers outlast a client that sends to very many addresses
+        if self.ends.len() >= MOST
+            && let Some((end, oldest)) = self.ends.pop_front()
+            && self.of.get(&oldest).is_some_and(|(of, _)| *of == end)
+        {
+            self.of.remove(&oldest);
         }
-        self.0.insert(address, (now + HOLDS, answer));
+        let end = now + HOLDS;
+        self.of.insert(address, (end, answer));
+        self.ends.push_back((end, address));
     }
 }
 
@@ -179,7 +189,27 @@ mod tests {
         for address in 0..5_000 {
             assert_eq!(get(&mut answers, 0, address, false), (false, true));
             assert_eq!(get(&mut answers, 0, address, true), (false, false));
-            assert!(answers.0.len() <= MOST);
+            assert!(answers.of.len() <= MOST && answers.ends.len() <= MOST);
+        }
+    }
+
+    #[test]
+    fn the_oldest_answer_gives_way_and_no_newer_one() {
+        let mut answers = Answers::new();
+        let all = MOST as u32;
+        for address in 0..all {
+            get(&mut answers, 0, address, false);
+        }
+        // asked for again, so it is the newest
+        assert_eq!(get(&mut answers, 1_000, 0, true), (true, true));
+        for address in all..2 * all - 1 {
+            assert_eq!(get(&mut answers, 1_001, address, false), (false, true));
+        }
+        assert_eq!(get(&mut answers, 1_001, 0, false), (true, false));
+        assert_eq!(get(&mut answers, 1_001, 2 * all, false), (false, true));
+        for address in all..=2 * all {
+            let asked = address == 2 * all - 1;
+            assert_eq!(get(&mut answers, 1_001, address, false), (false, asked), "{address}");
         }
     }
 

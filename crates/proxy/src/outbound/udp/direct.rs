@@ -267,7 +267,11 @@ impl DirectSockets {
         payload: &[u8],
     ) -> Result<(), DatagramError> {
         let at = SocketAddr::new(address, to.port);
-        self.check_address(route, to, address)?;
+        // a flow of datagrams would ask the kernel for each of them
+        let is_decided = self.peers.is_permitted(now, at, &to.host);
+        if !is_decided {
+            self.check_address(route, to, address)?;
+        }
         let undelivered = |error: io::Error| {
             DatagramError::Undelivered(Failure::io(&format!("no datagram to {at}"), &error))
         };
@@ -275,6 +279,9 @@ impl DirectSockets {
         send(socket, payload, at).map_err(undelivered)?;
         if let Some(forgotten) = self.peers.on_sent(now, at) {
             self.names.retain(|named| named.address() != forgotten.ip());
+        }
+        if !is_decided {
+            self.peers.permit(now, at, &to.host);
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! An association's remote hosts. Only they may answer (RFC 4787 §5, address and port-dependent
 //! filtering), while datagrams go to them.
 
+use super::DECIDED;
+use crate::destination::Host;
 use crate::outbound::recent::Recent;
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
@@ -18,6 +20,8 @@ struct Peer {
     answered: bool,
     /// The first datagram to it since its last answer.
     unanswered: Option<Time>,
+    /// When the rules and the kernel last let it be sent to, and as which host: a rule may name one.
+    permitted: Option<(Time, Host)>,
 }
 
 impl Peers {
@@ -35,10 +39,24 @@ impl Peers {
                 None
             }
             None => {
-                let peer = Peer { sent: now, answered: false, unanswered: Some(now) };
+                let unanswered = Some(now);
+                let peer = Peer { sent: now, answered: false, unanswered, permitted: None };
                 let forgotten = self.of.insert(to, peer);
                 forgotten.map(|(peer, _)| peer)
             }
+        }
+    }
+
+    /// Whether datagrams for `host` may go to the peer, by a decision that still holds.
+    pub(crate) fn is_permitted(&self, now: Time, peer: SocketAddr, host: &Host) -> bool {
+        let permitted = self.of.get(&peer).and_then(|peer| peer.permitted.as_ref());
+        permitted.is_some_and(|(since, of)| of == host && now.since(*since) < DECIDED)
+    }
+
+    /// Records that decision, about a peer that was sent to.
+    pub(crate) fn permit(&mut self, now: Time, peer: SocketAddr, host: &Host) {
+        if let Some(peer) = self.of.get_mut(&peer) {
+            peer.permitted = Some((now, host.clone()));
         }
     }
 
@@ -96,6 +114,26 @@ mod tests {
         assert_eq!(peers.unanswered_since(peer(1)), None);
         peers.on_sent(at(4), peer(1));
         assert_eq!(peers.unanswered_since(peer(1)), Some(at(4)));
+    }
+
+    #[test]
+    fn a_decision_about_a_host_holds_for_a_second_and_for_no_other_host() {
+        let mut peers = Peers::new(2, Span::from_secs(10));
+        let named = Host::from_name("a.example").unwrap();
+        let itself = Host::Address(peer(1).ip());
+        peers.permit(at(0), peer(1), &named);
+        assert!(!peers.is_permitted(at(0), peer(1), &named), "nothing was sent there");
+        peers.on_sent(at(0), peer(1));
+        peers.permit(at(0), peer(1), &named);
+        assert!(peers.is_permitted(at(0), peer(1), &named));
+        assert!(!peers.is_permitted(at(0), peer(1), &itself));
+        assert!(!peers.is_permitted(at(0), peer(2), &named));
+        // what is sent meanwhile does not prolong it
+        peers.on_sent(at(1), peer(1));
+        assert!(!peers.is_permitted(at(1), peer(1), &named));
+        peers.permit(at(1), peer(1), &itself);
+        assert!(peers.is_permitted(at(1), peer(1), &itself));
+        assert!(!peers.is_permitted(at(1), peer(1), &named));
     }
 
     #[test]

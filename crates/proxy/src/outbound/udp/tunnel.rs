@@ -10,12 +10,14 @@ use crate::error::{Failure, FailureKind};
 use crate::observe::udp_counts::DropReason;
 use crate::outbound::recent::Recent;
 use crate::outbound::tunnel::FlowRequest;
+use crate::outbound::udp::DECIDED;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use crate::wire::quic_initial::is_initial;
 use bytes::Bytes;
-use ekiden_model::units::Span;
+use ekiden_linux::host::clock;
+use ekiden_model::units::{Span, Time};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,13 +32,20 @@ const CAME: usize = 256;
 /// A peer, and a destination beyond it.
 type FlowKey = (String, String);
 
+/// The datagrams for a flow, and when the rules last let its destination be sent to.
+#[derive(Debug)]
+struct Flow {
+    sender: mpsc::Sender<Bytes>,
+    permitted: Time,
+}
+
 /// One association's flows through tunnels.
 #[derive(Debug)]
 pub(crate) struct TunnelFlows {
     config: Arc<RuntimeConfig>,
     owner: DatagramOwner,
     hops: u8,
-    flows: Recent<FlowKey, mpsc::Sender<Bytes>>,
+    flows: Recent<FlowKey, Flow>,
     tasks: JoinSet<FlowKey>,
     sender: mpsc::Sender<Result<Received, DatagramError>>,
     receiver: mpsc::Receiver<Result<Received, DatagramError>>,
@@ -63,13 +72,23 @@ impl TunnelFlows {
         to: &Destination,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        self.check(to)?;
+        let now = clock::now();
+        let key = (hop.upstream.host.clone(), to.to_string());
+        let permitted = self.flows.get(&key).map(|flow| flow.permitted);
+        let permitted = permitted.filter(|since| now.since(*since) < DECIDED);
+        if permitted.is_none() {
+            self.check(to)?;
+        }
+        let permitted = permitted.unwrap_or(now);
         while let Some(ended) = self.tasks.try_join_next() {
             self.on_ended(ended);
         }
-        let key = (hop.upstream.host.clone(), to.to_string());
         let packet = Bytes::copy_from_slice(payload);
-        let packet = match self.flows.used(&key).map(|flow| flow.try_send(packet.clone())) {
+        let used = self.flows.used(&key).map(|flow| {
+            flow.permitted = permitted;
+            flow.sender.try_send(packet.clone())
+        });
+        let packet = match used {
             Some(Ok(())) => return Ok(()),
             Some(Err(mpsc::error::TrySendError::Full(_))) => {
                 let text = format!("{to}: too many datagrams wait for the tunnel");
@@ -79,11 +98,11 @@ impl TunnelFlows {
             Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
             None => packet,
         };
-        let (flow, packets) = mpsc::channel(WAITING);
+        let (sender, packets) = mpsc::channel(WAITING);
         // cannot fail: the queue is new
-        let _ = flow.try_send(packet);
+        let _ = sender.try_send(packet);
         // one that is forgotten here ends, since nothing more comes for it
-        drop(self.flows.insert(key.clone(), flow));
+        drop(self.flows.insert(key.clone(), Flow { sender, permitted }));
         let carried = FlowTask {
             config: Arc::clone(&self.config),
             hop: Arc::clone(hop),
@@ -103,7 +122,7 @@ impl TunnelFlows {
     /// A flow ended by itself; it must not take the place of one that lives.
     fn on_ended(&mut self, ended: Result<FlowKey, JoinError>) {
         if let Ok(key) = ended
-            && self.flows.get(&key).is_some_and(mpsc::Sender::is_closed)
+            && self.flows.get(&key).is_some_and(|flow| flow.sender.is_closed())
         {
             self.flows.remove(&key);
         }
