@@ -31,7 +31,7 @@ impl Obstacle {
         let name = known.into_iter().find(|name| self.why.contains(&format!("by {name},")))?;
         Some(match name {
             // it also hands out addresses, and without its own port 53 names this machine only where told to
-            "dnsmasq" => "printf 'port=0\\ndhcp-option=option:dns-server,0.0.0.0\\n' >/etc/dnsmasq.d/ekiden.conf && systemctl restart dnsmasq".to_owned(),
+            "dnsmasq" => "printf 'port=0\\ndhcp-option=option:dns-server,0.0.0.0\\ndhcp-option=option6:dns-server,[::]\\n' >/etc/dnsmasq.d/ekiden.conf && systemctl restart dnsmasq".to_owned(),
             name => format!("systemctl disable --now {}", name.replace('_', "-")),
         })
     }
@@ -194,6 +194,10 @@ mod tests {
         let dnsmasq = mend("dnsmasq").unwrap();
         assert!(dnsmasq.starts_with(r"printf 'port=0\ndhcp-option="), "{dnsmasq}");
         assert!(dnsmasq.ends_with("systemctl restart dnsmasq"), "{dnsmasq}");
+        // it names this machine to clients of both families: by DHCP, and by DHCPv6 and advertisements
+        for option in ["option:dns-server,0.0.0.0", "option6:dns-server,[::]"] {
+            assert!(dnsmasq.contains(&format!(r"\ndhcp-option={option}\n")), "{dnsmasq}");
+        }
         let only_names = mend("pdns_recursor").unwrap();
         assert_eq!(only_names, "systemctl disable --now pdns-recursor");
         assert_eq!(mend("something"), None);
