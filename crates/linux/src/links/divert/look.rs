@@ -143,6 +143,7 @@ fn others(ruleset: &str, mark: u32) -> Vec<OtherRules> {
 fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
     let networks = tunnel.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
     let names: Vec<String> = networks.chain([format!("\"{}\"", tunnel.device)]).collect();
+    let is_named = |line: &str| names.iter().any(|name| line.contains(name.as_str()));
     let mut found = Vec::new();
     for listing in format!("\n{ruleset}").split("\ntable ").skip(1) {
         let table = listing.split(" {").next().unwrap_or_default();
@@ -151,15 +152,19 @@ fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
             continue;
         }
         let (mut chain, mut is_set, mut is_known, mut closed) = ("", false, false, Vec::new());
+        let mut is_elsewhere = false;
         for line in listing.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix("chain ") {
                 (chain, is_set) = (rest.split(" {").next().unwrap_or_default(), false);
+                is_elsewhere = false;
             } else if line.starts_with("set ") || line.starts_with("map ") {
                 is_set = true;
             }
+            // such as what arrives at this machine
+            is_elsewhere |= line.contains(" hook ") && !line.contains(" hook forward ");
             let accepts = ["accept", "jump ", "goto "].iter().any(|verdict| line.contains(verdict));
-            is_known |=
-                (accepts || is_set) && names.iter().any(|name| line.contains(name.as_str()));
+            is_known |= (accepts || is_set) && (is_named(line) || is_among(&tunnel.device, line))
+                || !is_elsewhere && accepts_all_but(line);
             if line.contains("hook forward ") && line.contains("policy drop") {
                 closed.push(OtherRules::DropsForwarded { chain: format!("{table} {chain}") });
             }
@@ -169,6 +174,23 @@ fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
         }
     }
     found
+}
+
+/// Whether a line names devices by how they begin, this one among them.
+fn is_among(device: &str, line: &str) -> bool {
+    let mut quoted = line.split('"').skip(1).step_by(2);
+    quoted.any(|name| name.strip_suffix('*').is_some_and(|start| device.starts_with(start)))
+}
+
+/// Whether a rule accepts all that comes in by other devices than those that it names, without a further condition.
+fn accepts_all_but(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix("iifname != ") else { return false };
+    let Some((devices, verdict)) = rest.rsplit_once(['"', '}']) else { return false };
+    let words = verdict.split_whitespace();
+    let mut words = words.skip_while(|word| {
+        matches!(*word, "counter" | "packets" | "bytes") || word.parse::<u64>().is_ok()
+    });
+    !devices.contains("ifname ") && words.next() == Some("accept")
 }
 
 #[cfg(test)]
@@ -211,16 +233,29 @@ mod tests {
             "\t\tip saddr 10.77.0.0/24 counter jump lan\n",
             "\t}\n\tchain user {\n\t\tiifname { \"eth1\", \"ekiden-wg\" } accept\n",
             "\t}\n\tset lan {\n\t\ttype ifname\n\t\telements = { \"eth1\",\n\t\t\t\"ekiden-wg\" }\n",
+            "\t\tiifname \"ekiden*\" accept\n",
+            "\t\tiifname { \"eth1\", \"ek*\" } counter packets 0 bytes 0 accept\n",
+            "\t\tiifname != \"eth0\" accept\n",
+            "\t\tiifname != { \"eth0\", \"ppp0\" } counter packets 7 bytes 420 accept\n",
         ] {
             assert_eq!(closed(&RULESET.replace(head, &format!("{head}{rule}"))), [], "{rule}");
         }
-        // neither says that its packets may pass, nor does another table
-        for rule in
-            ["\t\tiifname \"ekiden-wg\" counter\n", "\t\tip saddr 10.77.0.0/24 masquerade\n"]
-        {
+        // none says that its packets may pass, nor does another table
+        for rule in [
+            "\t\tiifname \"ekiden-wg\" counter\n",
+            "\t\tip saddr 10.77.0.0/24 masquerade\n",
+            "\t\tiifname \"eth*\" accept\n",
+            "\t\tiifname != \"eth0\" counter packets 0 bytes 0 drop\n",
+            "\t\tiifname != \"eth0\" ip saddr 10.0.0.0/8 accept\n",
+            "\t\tiifname != \"docker0\" oifname \"docker0\" accept\n",
+            "\t\tiifname \"docker0\" oifname != \"docker0\" accept\n",
+        ] {
             let unknown = RULESET.replace(head, &format!("{head}{rule}"));
             assert_eq!(closed(&unknown).len(), 1, "{rule}");
         }
+        let arriving = "iif \"lo\" accept";
+        let arriving = RULESET.replace(arriving, "iifname != \"eth0\" accept");
+        assert_eq!(closed(&arriving).len(), 1);
         let other = "table ip other {\n\tchain x {\n\t\tiifname \"ekiden-wg\" accept\n\t}\n}\n";
         assert_eq!(closed(&format!("{RULESET}{other}")).len(), 1);
         assert_eq!(closed(&RULESET.replace("inet filter", "bridge filter")), []);
