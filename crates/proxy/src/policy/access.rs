@@ -68,6 +68,15 @@ impl<'a> Decider<'a> {
     pub(crate) const fn with_own_addresses(self) -> Self {
         Self { is_own: |_| Some(false), ..self }
     }
+
+    /// The same for where a forwarded port leads, which the operator chose, and not the client. Where a name leads, its
+    /// owner chooses.
+    pub(crate) const fn of_forward(self, to: &Destination) -> Self {
+        match to.host {
+            Host::Address(_) => self.with_own_addresses(),
+            Host::Name(_) => self,
+        }
+    }
 }
 
 impl Decider<'_> {

@@ -126,13 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_s_own_destination_may_be_this_machine() {
+    fn an_operator_s_own_destination_may_be_this_machine_where_it_is_an_address() {
         let relay = relay();
         let mut decider = relay.decider(ip("8.8.8.8"));
         decider.is_own = has;
-        let decider = decider.with_own_addresses();
         let to = Destination { host: Host::Address(ip("9.9.9.1")), port: 5432 };
-        assert_eq!(decider.address(&to, ip("9.9.9.1")), Ok(()));
-        assert!(decider.address(&to, ip("10.0.0.1")).is_err());
+        let forward = decider.of_forward(&to);
+        assert_eq!(forward.address(&to, ip("9.9.9.1")), Ok(()));
+        assert!(forward.address(&to, ip("10.0.0.1")).is_err());
+        // whoever answers for the name would lead the port here
+        let to = Destination::parse("a.example:5432", None).unwrap();
+        let forward = decider.of_forward(&to);
+        assert!(forward.address(&to, ip("9.9.9.1")).is_err());
+        assert_eq!(forward.address(&to, ip("9.9.9.2")), Ok(()));
     }
 }

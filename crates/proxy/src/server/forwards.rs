@@ -181,7 +181,7 @@ impl Inner {
             config,
             (|| Ok(Arc::clone(port)), client),
             &forward.to,
-            DatagramOwner::Forwarded(client.ip(), account),
+            DatagramOwner::Forwarded(client.ip(), account, forward.to.clone()),
             named,
         )?;
         let (sender, packets) = mpsc::channel(WAITING);

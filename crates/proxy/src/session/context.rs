@@ -47,9 +47,8 @@ impl Session {
             Some(arrival) => settings.decider_for_peer(arrival.peer()),
             None => settings.decider(self.address.ip()),
         };
-        // where a forwarded port leads is not the client's choice
         let decider = match &self.directed {
-            Some(Directed::Forward(_)) => decider.with_own_addresses(),
+            Some(Directed::Forward(forward)) => decider.of_forward(&forward.to),
             _ => decider,
         };
         decider.of(account)

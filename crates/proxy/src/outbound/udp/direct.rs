@@ -314,7 +314,7 @@ impl DirectSockets {
             None => {
                 let shared = &self.config.shared;
                 let source = match &self.client {
-                    DatagramOwner::Client(address, _) | DatagramOwner::Forwarded(address, _) => {
+                    DatagramOwner::Client(address, _) | DatagramOwner::Forwarded(address, ..) => {
                         (*address).into()
                     }
                     DatagramOwner::Peer(name, ..) => shared.resources.peers.get(name).source(),

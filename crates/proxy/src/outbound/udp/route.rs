@@ -19,8 +19,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) enum DatagramOwner {
     Client(IpAddr, Option<Arc<KnownAccount>>),
-    /// A client of a forwarded port, which did not choose where that leads.
-    Forwarded(IpAddr, Option<Arc<KnownAccount>>),
+    /// A client of a forwarded port, and where that leads, which it did not choose.
+    Forwarded(IpAddr, Option<Arc<KnownAccount>>, Destination),
     /// By its name; with its text for the account.
     Peer(String, Bytes, Option<Arc<KnownAccount>>),
 }
@@ -28,9 +28,9 @@ pub(crate) enum DatagramOwner {
 impl DatagramOwner {
     pub(crate) const fn account(&self) -> Option<&Arc<KnownAccount>> {
         match self {
-            Self::Client(_, account) | Self::Forwarded(_, account) | Self::Peer(_, _, account) => {
-                account.as_ref()
-            }
+            Self::Client(_, account)
+            | Self::Forwarded(_, account, _)
+            | Self::Peer(_, _, account) => account.as_ref(),
         }
     }
 
@@ -38,9 +38,9 @@ impl DatagramOwner {
     pub(crate) fn asker(&self) -> Asker {
         match self {
             Self::Client(_, Some(account))
-            | Self::Forwarded(_, Some(account))
+            | Self::Forwarded(_, Some(account), _)
             | Self::Peer(_, _, Some(account)) => Asker::Account(account.id),
-            Self::Client(address, None) | Self::Forwarded(address, None) => Asker::at(*address),
+            Self::Client(address, None) | Self::Forwarded(address, None, _) => Asker::at(*address),
             Self::Peer(name, _, None) => Asker::Peer(name.as_str().into()),
         }
     }
@@ -48,7 +48,7 @@ impl DatagramOwner {
     /// As whose its flows go through tunnels.
     pub(super) fn of_flows(&self) -> FlowOwner<'_> {
         match self {
-            Self::Client(address, account) | Self::Forwarded(address, account) => {
+            Self::Client(address, account) | Self::Forwarded(address, account, _) => {
                 FlowOwner::of(account.as_deref(), *address)
             }
             Self::Peer(name, number, account) => {
@@ -62,8 +62,8 @@ impl DatagramOwner {
             Self::Client(address, account) => {
                 config.settings.decider(*address).of(account.as_deref())
             }
-            Self::Forwarded(address, account) => {
-                config.settings.decider(*address).of(account.as_deref()).with_own_addresses()
+            Self::Forwarded(address, account, to) => {
+                config.settings.decider(*address).of(account.as_deref()).of_forward(to)
             }
             Self::Peer(name, _, account) => {
                 config.settings.decider_for_peer(name).of(account.as_deref())

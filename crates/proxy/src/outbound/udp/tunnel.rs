@@ -176,7 +176,7 @@ impl FlowTask {
         let peer = &self.hop.upstream.host;
         let tunnels = self.config.shared.tunnels_to(peer)?;
         let client = match &self.owner {
-            DatagramOwner::Client(address, _) | DatagramOwner::Forwarded(address, _) => *address,
+            DatagramOwner::Client(address, _) | DatagramOwner::Forwarded(address, ..) => *address,
             DatagramOwner::Peer(..) => Ipv4Addr::UNSPECIFIED.into(),
         };
         let owner = self.owner.of_flows();
