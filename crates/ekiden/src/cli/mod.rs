@@ -140,7 +140,7 @@ pub(crate) struct ConfigArgs {
     /// Listen on this address instead of the configuration's (repeatable)
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: Vec<SocketAddr>,
-    /// Allow clients to reach this loopback, private or other special prefix (repeatable)
+    /// Allow clients to reach this loopback, private or other special prefix, or address of this machine (repeatable)
     #[arg(long = "allow-destination", value_name = "CIDR", value_parser = pattern::net)]
     pub allow_destinations: Vec<IpNet>,
     /// Control socket instead of the configuration's
