@@ -5,6 +5,7 @@ use crate::draft::{At, Control, Draft, RuleDraft};
 use crate::problem::Problem;
 use crate::problem::Severity::{self, Error, Warning};
 use crate::reader::Reader;
+use ekiden_proxy::policy::access::METADATA;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -183,15 +184,19 @@ fn opened(reader: &mut Reader<'_>, path: &str, nets: &[IpNet]) {
     ];
     for (index, net) in nets.iter().enumerate() {
         // one that is written as exactly that is meant
-        let Some(within) =
-            own.iter().find(|own| net.contains(*own)).filter(|_| net.prefix_len() < 8)
-        else {
-            continue;
+        let all = own.iter().find(|own| net.contains(*own)).filter(|_| net.prefix_len() < 8);
+        let is_one = net.prefix_len() == net.max_prefix_len();
+        let metadata = METADATA.iter().find(|service| !is_one && net.contains(*service));
+        let message = match (all, metadata) {
+            (Some(within), _) => format!(
+                "`{net}` opens every special address to these clients, {within} among them: this machine, private networks, a cloud's metadata"
+            ),
+            (None, Some(service)) => format!(
+                "`{net}` opens a cloud's metadata service to these clients: {service}, which may give out keys"
+            ),
+            (None, None) => continue,
         };
-        reader.warn(
-            &format!("{path}[{index}]"),
-            format!("`{net}` opens every special address to these clients, {within} among them: this machine, private networks, a cloud's metadata"),
-            "name the network that they need, such as 10.1.2.0/24",
-        );
+        let hint = "name the network that they need, such as 10.1.2.0/24";
+        reader.warn(&format!("{path}[{index}]"), message, hint);
     }
 }

@@ -74,11 +74,26 @@ mod tests {
             problems("[leg.direct]\ncongestion = [\"hold\", \"bbbr\"]\nrate = \"4 Mbit/s\"\n");
         assert!(found.contains("named `bbbr`") && found.contains("did you mean `bbr`?"), "{found}");
         assert_eq!(problems("[leg.direct]\ncongestion = [\"ekiden_westwood\", \"bbr\"]\n"), "");
-        let opened = |nets| problems(&format!("[access]\nallow_destinations = [{nets}]\n"));
+        let opened = |nets: &str| problems(&format!("[access]\nallow_destinations = [{nets}]\n"));
         for net in ["\"0.0.0.0/0\"", "\"10.0.0.0/8\", \"::/0\""] {
             assert!(opened(net).contains("opens every special address"), "{net}: {}", opened(net));
         }
-        for net in ["\"127.0.0.0/8\"", "\"10.0.0.0/8\", \"169.254.169.254/32\""] {
+        for (net, service) in [
+            ("fd00::/8", "fd00:ec2::254"),
+            ("fd00:42::/64", "fd00:42::42"),
+            ("169.254.0.0/16", "169.254.169.254"),
+            ("100.64.0.0/10", "100.100.100.200"),
+        ] {
+            let shown = opened(&format!("\"{net}\""));
+            let told =
+                format!("`{net}` opens a cloud's metadata service to these clients: {service},");
+            assert!(shown.contains(&told), "{shown}");
+        }
+        for net in [
+            "\"127.0.0.0/8\"",
+            "\"10.0.0.0/8\", \"169.254.169.254/32\"",
+            "\"fd00:42::42\", \"fd12::/16\"",
+        ] {
             assert_eq!(opened(net), "", "{net}");
         }
     }

@@ -4,7 +4,7 @@
 //! connection goes to exactly the checked address. One that stands for an address of IPv4 is checked as both.
 
 pub use crate::policy::denied::Denied;
-pub use crate::policy::special_addresses::{Special, special};
+pub use crate::policy::special_addresses::{METADATA, Special, special};
 
 use crate::destination::{Destination, Host};
 use crate::policy::accounts::KnownAccount;

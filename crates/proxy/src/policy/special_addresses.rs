@@ -4,6 +4,23 @@ use super::embedded::{embedded, is_nobodys};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// Metadata services of clouds. Amazon's has a range of IPv6 addresses, of which this is one.
+pub const METADATA: &[IpAddr] = &[
+    // link-local, of most clouds
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    // Alibaba Cloud's is within 100.64/10, Oracle's within 192.0.0/24, Azure's looks public
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    // Amazon's, Google's, Akamai's, Scaleway's, Oracle's and Alibaba Cloud's
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200)),
+];
+
 /// The kind of a special address, the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Special {
@@ -50,8 +67,7 @@ fn special_v4(address: Ipv4Addr) -> Option<Special> {
     Some(match address.octets() {
         [0 | 127, ..] => Special::Loopback,
         [169, 254, ..] => Special::LinkLocal,
-        // Alibaba Cloud's is within 100.64/10, Oracle's within 192.0.0/24, Azure's looks public
-        [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Special::Metadata,
+        _ if METADATA.contains(&IpAddr::V4(address)) => Special::Metadata,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Special::Private,
         [255, 255, 255, 255] | [224..=239, ..] => Special::Multicast,
         // 192.88.99/24: relays of 6to4, withdrawn (RFC 7526)
@@ -69,13 +85,9 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
     let own = match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some(Special::Loopback),
         [0x64, 0xff9b, 1, ..] if is_nobodys(address) => Some(Special::Reserved),
-        // Amazon's instance services, Google's, Akamai's, Scaleway's, Oracle's and Alibaba Cloud's
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, _]
-        | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]
-        | [0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1]
-        | [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]
-        | [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe]
-        | [0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200] => Some(Special::Metadata),
+        // Amazon's instance services
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, _] => Some(Special::Metadata),
+        _ if METADATA.contains(&IpAddr::V6(address)) => Some(Special::Metadata),
         [0xfe80..=0xfebf, ..] => Some(Special::LinkLocal),
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Special::Private),
         [0xff00..=0xffff, ..] => Some(Special::Multicast),
