@@ -168,6 +168,9 @@ enabled() {
 before=$(enabled)
 # also where apt fails half-way, or is interrupted
 tidy() {
+    # to its end, also where the terminal has gone
+    trap '' INT TERM HUP PIPE
+    set +e
     [ -z "$ours" ] || $as_root rm -f "$policy"
     # without a list of before, all would be new
     [ -n "$before" ] || return 0

@@ -28,7 +28,7 @@ pub(crate) const SEE_SERVICE: &str = "systemctl status ekiden; journalctl -u eki
 pub(crate) enum AskError {
     /// No daemon answers on any of these sockets. In that folder nobody was asked: it may be another user's.
     NoDaemon(Vec<PathBuf>, Option<PathBuf>),
-    /// Nor does the service, which is installed here.
+    /// Nor does the service, which systemd is to run.
     NoService(Vec<PathBuf>),
     /// This user may not use the socket.
     Denied(PathBuf),

@@ -30,7 +30,7 @@ impl Inner {
             let why = match header {
                 // past the kernel's rule that keeps others from its address
                 Ok(Ok(Ok(ProxyHeader { client: Some(said) })))
-                    if config.settings.wireguard.is_client(said.ip()) =>
+                    if inner.config().settings.wireguard.is_client(said.ip()) =>
                 {
                     format!("it names {}, an address of [wireguard]", said.ip())
                 }

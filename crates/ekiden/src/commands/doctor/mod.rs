@@ -189,7 +189,7 @@ fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error
 /// The finding about a daemon that says nothing.
 const DAEMON: &str = "daemon";
 
-/// What a daemon that says nothing means. Without the service's unit none need run.
+/// What a daemon that says nothing means. Where systemd does not run the service, none need run.
 fn unasked(error: &AskError) -> Option<Finding> {
     let why = "its certificates, accounts, gateway, names and paths are not looked at";
     let told = |severity, what| findings::finding(DAEMON, severity, what, why);

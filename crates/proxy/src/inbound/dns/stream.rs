@@ -130,7 +130,9 @@ pub(crate) async fn serve(
             if looked.elapsed() >= LOOKED {
                 if admit().as_ref() != Some(&client) {
                     config().shared.dns.counts.refused.fetch_add(1, Relaxed);
-                    return;
+                    // what it asked before is answered
+                    (received, ended) = (Messages::default(), true);
+                    break;
                 }
                 looked = Instant::now();
             }

@@ -55,14 +55,14 @@ impl Known {
             search: conf.search().to_vec(),
         };
         let none = || io::Error::other("it names no server");
+        // it may be empty while it is written
+        if servers.is_empty() && new.search.is_empty() && !self.search.is_empty() {
+            return Err(none());
+        }
         let mut said = Ok(());
         if !servers.is_empty() {
             new.servers = Some((servers, options));
         } else if self.servers.is_some() {
-            // it may be empty while it is written
-            if new.search.is_empty() {
-                return Err(none());
-            }
             said = Err(none());
         }
         Ok((new, said))
@@ -364,6 +364,9 @@ mod tests {
         fs::write(&conf, "search first.test").unwrap();
         assert_eq!(lines_of(|| names.refresh()), 1);
         assert!(is_looked_for("box.first.test.") && names.known().servers.is_none());
+        fs::write(&conf, "").unwrap();
+        names.refresh();
+        assert!(is_looked_for("box.first.test."));
         fs::write(&conf, "search first.test\nnameserver 192.0.2.1").unwrap();
         names.refresh();
         // neither a file that is being written nor one that cannot be read changes anything

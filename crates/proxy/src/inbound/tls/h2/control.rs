@@ -13,8 +13,8 @@ const SETTINGS: Allowance = Allowance { burst: 32, interval: Span::from_millis(5
 /// Go's clients send one with each stream that they reset, while none is on its way: a hundred a second over 10 ms.
 const PINGS: Allowance = Allowance { burst: 256, interval: Span::from_millis(10) };
 
-/// Heads and trailers that came, less two for each request that was accepted. A client that has all streams at once comes
-/// to twice as many as there are; each one that was refused stays.
+/// Heads that came, less one for each request that was accepted, and trailers likewise. A client that has all streams at
+/// once comes to twice as many as there are; each head that was refused stays.
 const FIELDS: u32 = 5 * super::STREAMS / 2;
 
 /// Counts those of one connection.
@@ -22,8 +22,8 @@ const FIELDS: u32 = 5 * super::STREAMS / 2;
 pub(super) struct ControlFrames {
     /// Of settings, and of pings.
     buckets: Mutex<[Bucket; 2]>,
-    /// See [`FIELDS`].
-    fields: AtomicU32,
+    /// See [`FIELDS`]: heads, and trailers.
+    fields: [AtomicU32; 2],
     too_many: AtomicBool,
 }
 
@@ -34,8 +34,8 @@ impl ControlFrames {
             Kind::Settings => (0, &SETTINGS),
             Kind::Ping => (1, &PINGS),
             // those on a stream that was reset are read for nothing, too
-            Kind::Fields { .. } => {
-                self.fields.fetch_add(1, Relaxed);
+            Kind::Fields { trailer, .. } => {
+                self.fields[usize::from(trailer)].fetch_add(1, Relaxed);
                 return;
             }
             _ => return,
@@ -47,13 +47,15 @@ impl ControlFrames {
 
     /// The library gave a request to the relay.
     pub(super) fn on_accepted(&self) {
-        let two_less = |count: u32| Some(count.saturating_sub(2));
-        let _ = self.fields.fetch_update(Relaxed, Relaxed, two_less);
+        for count in &self.fields {
+            let _ = count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+        }
     }
 
     /// Whether there were ever more than a client needs, or refused heads have reached so many times their limit.
     pub(super) fn is_over(&self, times: u32) -> bool {
-        self.too_many.load(Relaxed) || self.fields.load(Relaxed) >= times * FIELDS
+        let fields: u32 = self.fields.iter().map(|count| count.load(Relaxed)).sum();
+        self.too_many.load(Relaxed) || fields >= times * FIELDS
     }
 }
 

@@ -190,7 +190,8 @@ where
                 let little = !wide || session.permit.is_memory_short();
                 let most = if little { READ_LITTLE } else { READ_AT_ONCE };
                 let accepted = poll_request(most, &mut connection, &mut allowance, &mut paid, cx);
-                if accepted.is_pending() && !cut && all.is_over(2) {
+                let over = !asked_to_end && all.is_over(1) || !cut && all.is_over(2);
+                if accepted.is_pending() && over {
                     return Poll::Ready(NextStep::Look);
                 }
                 if accepted.is_pending() && all.kept.beside(head, window) != counted - head - window {
