@@ -56,10 +56,11 @@ fn offer(scheduler: &mut Scheduler, flow: &mut Flow) {
     }
 }
 
-/// Bytes of such a step.
-fn step(memory: u64, is_short: bool) -> u64 {
+/// Bytes of such a step, where so many are free. A quarter of these at most: else the peer could stand still beside them.
+fn step(memory: u64, free: u64, is_short: bool) -> u64 {
     let most = memory / 8;
-    if is_short { (memory / SMALL_PART).max(SMALL_STEP).min(most) } else { most }
+    let small = (memory / SMALL_PART).min(free / 4).max(SMALL_STEP);
+    if is_short { small.min(most) } else { most }
 }
 
 impl Tunnel {
@@ -147,8 +148,8 @@ impl Tunnel {
     /// where slow readers hold the rest of the memory, no more is ever released at once.
     fn grant_total(&mut self) {
         let memory = self.limits.memory.as_u64();
-        let limit = self.released + memory;
-        if limit - self.total_granted >= step(memory, self.is_short()) {
+        let (limit, free) = (self.released + memory, memory.saturating_sub(self.held));
+        if limit - self.total_granted >= step(memory, free, self.is_short()) {
             self.total_granted = limit;
             if let Some((lane, control)) = self.control() {
                 lane.write(control, Frame::Total(limit).to_bytes());
@@ -183,12 +184,14 @@ impl Tunnel {
     /// that would hold most of it for longest. Where slow readers hold more for good, and nobody lacks it, they stay.
     pub(super) fn relieve(&mut self, now: Time) {
         if self.has_memory() || !self.is_short() {
-            self.had_enough = now;
-        }
-        if now.since(self.had_enough) < SHORT {
+            self.short_since = None;
             return;
         }
-        self.had_enough = now;
+        // it may be over in a moment
+        if now.since(*self.short_since.get_or_insert(now)) < SHORT {
+            return;
+        }
+        self.short_since = Some(now);
         let held = |(id, flow): (&u64, &Flow)| {
             let receiving = &flow.receiving;
             let held = receiving.assembly.held();
@@ -229,8 +232,13 @@ mod tests {
     /// At 200 Mbit/s a step of 64 KiB would be 381 frames a second. To see it fail: take no more.
     #[test]
     fn steps_of_the_total_grow_with_the_memory() {
-        let small = [1_u64 << 19, 1 << 20, 16 << 20, 128 << 20].map(|memory| step(memory, true));
+        let memory = [1_u64 << 19, 1 << 20, 16 << 20, 128 << 20];
+        let small = memory.map(|memory| step(memory, memory, true));
         assert_eq!(small, [64 << 10, 64 << 10, 256 << 10, 2 << 20]);
-        assert_eq!([step(1 << 18, true), step(1 << 20, false)], [32 << 10, 128 << 10]);
+        assert_eq!(step(1 << 18, 1 << 18, true), 32 << 10);
+        assert_eq!(step(1 << 20, 1 << 20, false), 128 << 10);
+        // where slow readers hold nearly all
+        let free = [4_u64 << 20, 1 << 20, 100 << 10];
+        assert_eq!(free.map(|free| step(128 << 20, free, true)), [1 << 20, 256 << 10, 64 << 10]);
     }
 }

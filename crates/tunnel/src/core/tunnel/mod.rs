@@ -115,8 +115,8 @@ pub(super) struct Tunnel {
     memory: TunnelMemory,
     released: u64,
     total_granted: u64,
-    /// When the peer had enough of that, or flows whose bytes nobody reads were last looked for.
-    had_enough: Time,
+    /// Since when the peer has little of that, or when flows whose bytes nobody reads were last looked for.
+    short_since: Option<Time>,
     in_flight: u64,
     /// Packets since the bulk lane last sent, while it has something to send.
     bulk_passed: u32,
@@ -203,7 +203,7 @@ impl Tunnel {
             memory,
             released: 0,
             total_granted: limits.memory.as_u64(),
-            had_enough: now,
+            short_since: None,
             in_flight: 0,
             bulk_passed: 0,
             bulk_heard: Time::ZERO,

@@ -148,7 +148,7 @@ impl Tunnel {
     }
 
     pub(in crate::core) fn read(&mut self, now: Time, id: u64) -> Read {
-        let (most, least) = (self.window(), self.first_window() / 4);
+        let (most, least) = (self.window(), self.first_window() / 2);
         // readers of moderate pace, of whom some hold all for long, leave a part, too
         let free = self.limits.memory.as_u64().saturating_sub(self.held);
         let Some(flow) = self.flows.get_mut(&id) else { return Read::Gone };
