@@ -146,7 +146,7 @@ impl DivertPlan {
              \t\tiifname {{ {devices} }} tcp flags & (fin | syn | rst | ack) == syn jump divert\n\
              {quic}\t}}\n\
              \tchain divert {{\n\
-             \t\tfib daddr type {{ local, broadcast, anycast, multicast }} return\n"
+             \t\tfib daddr type {{ local, broadcast, multicast }} return\n"
         );
         bypassed(&self.bypass, "\t\t", text);
         if diverts_quic {
@@ -198,7 +198,7 @@ impl DivertPlan {
         );
         // link-local: this link's own business, and the metadata of clouds
         text.push_str(
-            "\t\tfib daddr type { local, broadcast, anycast, multicast } return\n\
+            "\t\tfib daddr type { local, broadcast, multicast } return\n\
              \t\tip daddr 169.254.0.0/16 return\n\
              \t\tip6 daddr fe80::/10 return\n",
         );
