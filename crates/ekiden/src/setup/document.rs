@@ -3,7 +3,7 @@
 use super::file::{self, Prepared};
 use super::place::Place;
 use ekiden_config::{Draft, Reading};
-use ekiden_proxy::settings::{HostPattern, Rule, Settings};
+use ekiden_proxy::settings::{HostPattern, Pattern, Rule, Settings};
 use ipnet::IpNet;
 use std::fs;
 use std::io;
@@ -214,7 +214,7 @@ impl Document {
     /// refuses everybody.
     pub(crate) fn admit(&mut self, networks: &[IpNet]) -> Result<(), String> {
         let rules = &self.settings().access.rules;
-        let closes = |rule: &Rule| networks.iter().any(|net| refuses_everybody(rule, net));
+        let closes = |rule: &Rule| networks.iter().any(|net| refuses_all_of(net, rule));
         let end = rules.iter().position(closes);
         let has = |rule: &Rule| {
             rule.allow && rule.to.is_empty() && networks.iter().all(|net| rule.from.contains(net))
@@ -337,11 +337,12 @@ impl Changes {
     }
 }
 
-/// Whether no client of a network's family comes past this rule.
-pub(crate) fn refuses_everybody(rule: &Rule, net: &IpNet) -> bool {
+/// Whether no client of a network comes past this rule.
+pub(crate) fn refuses_all_of(net: &IpNet, rule: &Rule) -> bool {
     let everybody = rule.from.is_empty() && rule.peers.is_empty();
-    let all = |from: &IpNet| from.prefix_len() == 0 && from.contains(net);
-    !rule.allow && rule.to.is_empty() && (everybody || rule.from.iter().any(all))
+    let any = |to: &Pattern| to.host == HostPattern::Any && to.ports.is_none();
+    let everything = rule.to.is_empty() || rule.to.iter().any(any);
+    !rule.allow && everything && (everybody || rule.from.iter().any(|from| from.contains(net)))
 }
 
 fn address(value: &Value) -> Option<SocketAddr> {

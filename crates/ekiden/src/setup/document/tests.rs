@@ -70,7 +70,13 @@ fn clients_are_admitted_before_a_rule_that_refuses_everybody() {
     // also where a rule behind it has them
     let behind = "[[rule]]\nfrom = [\"192.168.1.0/24\", \"fd12::/64\"]\naction = \"allow\"\n";
     let route = "\n[[route]]\nto = [\"*.example\"]\nthrough = [\"direct\"]\n";
-    for all in ["from = [\"0.0.0.0/0\", \"::/0\"]\n", "from = [\"::/0\"]\n", ""] {
+    for all in [
+        "from = [\"0.0.0.0/0\", \"::/0\"]\n",
+        "from = [\"::/0\"]\n",
+        "from = [\"192.168.0.0/16\"]\n",
+        "to = [\"*\"]\n",
+        "",
+    ] {
         let all = format!("\n# nobody else\n[[rule]]\n{all}action = \"deny\"\n");
         let (_folder, place, mut document) = document(&format!("{old}{route}{all}\n{behind}"));
         document.admit(&both).unwrap();

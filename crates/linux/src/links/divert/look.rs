@@ -154,6 +154,8 @@ fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
         let (mut chain, mut is_set, mut is_known, mut closed) = ("", false, false, Vec::new());
         let mut is_elsewhere = false;
         for line in listing.lines().map(str::trim) {
+            // it may hold anything
+            let line = line.split(" comment \"").next().unwrap_or(line);
             if let Some(rest) = line.strip_prefix("chain ") {
                 (chain, is_set) = (rest.split(" {").next().unwrap_or_default(), false);
                 is_elsewhere = false;
@@ -236,6 +238,7 @@ mod tests {
             "\t\tiifname \"ekiden*\" accept\n",
             "\t\tiifname { \"eth1\", \"ek*\" } counter packets 0 bytes 0 accept\n",
             "\t\tiifname != \"eth0\" accept\n",
+            "\t\tiifname != \"eth0\" accept comment \"lan\"\n",
             "\t\tiifname != { \"eth0\", \"ppp0\" } counter packets 7 bytes 420 accept\n",
         ] {
             assert_eq!(closed(&RULESET.replace(head, &format!("{head}{rule}"))), [], "{rule}");
@@ -245,6 +248,7 @@ mod tests {
             "\t\tiifname \"ekiden-wg\" counter\n",
             "\t\tip saddr 10.77.0.0/24 masquerade\n",
             "\t\tiifname \"eth*\" accept\n",
+            "\t\ttcp dport 22 accept comment \"ekiden-wg\"\n",
             "\t\tiifname != \"eth0\" counter packets 0 bytes 0 drop\n",
             "\t\tiifname != \"eth0\" ip saddr 10.0.0.0/8 accept\n",
             "\t\tiifname != \"docker0\" oifname \"docker0\" accept\n",

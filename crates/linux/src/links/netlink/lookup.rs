@@ -10,8 +10,10 @@ use ekiden_model::units::{Span, Time};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use std::collections::{BTreeMap, VecDeque};
+use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::Path;
 use std::sync::Mutex;
 
 /// What the kernel answers where no route leads to an address, or one that drops its packets.
@@ -96,7 +98,7 @@ fn ask_by(
 /// For a machine that refuses netlink, as some containers do.
 fn can_bind(address: IpAddr) -> io::Result<bool> {
     match UdpSocket::bind((address, 0)) {
-        Ok(_) if binds_all(address) => is_source(address),
+        Ok(_) if binds_all(address) => is_listed(address),
         Ok(_) => Ok(true),
         Err(error) => match error.raw_os_error() {
             Some(libc::EADDRNOTAVAIL | libc::EINVAL | libc::EAFNOSUPPORT) => Ok(false),
@@ -111,25 +113,34 @@ fn binds_all(address: IpAddr) -> bool {
     sysctl::number(&format!("net.{family}.ip_nonlocal_bind")).is_some_and(|value| value != 0)
 }
 
-/// Whether the kernel would send from `address` itself, or from loopback, what is sent to it. Nothing is sent. So it is
-/// with a device's own addresses, but not with each prefix that is routed as `local`.
-fn is_source(address: IpAddr) -> io::Result<bool> {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    match socket.connect((address, 9)) {
-        Ok(()) => {
-            let source = socket.local_addr()?.ip();
-            Ok(source == address || source.is_loopback())
+/// Whether the kernel lists `address` among its own, or within a prefix of IPv4 that is routed as `local`. Errors: `/proc`
+/// is not there.
+fn is_listed(address: IpAddr) -> io::Result<bool> {
+    let file = |name: &str| fs::read_to_string(Path::new("/proc/thread-self/net").join(name));
+    Ok(match address {
+        IpAddr::V4(v4) => is_in_trie(&file("fib_trie")?, v4),
+        IpAddr::V6(v6) => {
+            let wanted = format!("{:032x}", v6.to_bits());
+            file("if_inet6")?.lines().any(|line| line.starts_with(&wanted))
         }
-        Err(error) => match error.raw_os_error() {
-            Some(libc::EADDRNOTAVAIL) => Ok(false),
-            Some(errno) if NO_WAY.contains(&errno) => Ok(false),
-            _ => Err(error),
-        },
-    }
+    })
+}
+
+/// By lines as `|-- 127.0.0.0`, each with lines as `/8 host LOCAL` below it.
+fn is_in_trie(trie: &str, address: Ipv4Addr) -> bool {
+    let mut start = Ipv4Addr::UNSPECIFIED;
+    trie.lines().any(|line| {
+        let line = line.trim_start();
+        if let Some(node) = line.strip_prefix("|-- ") {
+            start = node.parse().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        }
+        let length = line.strip_prefix('/').filter(|_| line.ends_with(" LOCAL"));
+        let length = length.and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+        length.is_some_and(|length| {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0);
+            (address.to_bits() ^ start.to_bits()) & mask == 0
+        })
+    })
 }
 
 impl Netlink {
@@ -223,10 +234,30 @@ mod tests {
     }
 
     #[test]
-    fn an_address_from_which_nothing_would_be_sent_to_it_is_another_machine_s() {
+    fn own_addresses_are_listed_and_no_others() {
         for (address, expected) in [("127.0.0.1", true), ("127.1.2.3", true), ("192.0.2.1", false)]
         {
-            assert_eq!(is_source(address.parse().unwrap()).unwrap(), expected, "{address}");
+            assert_eq!(is_listed(address.parse().unwrap()).unwrap(), expected, "{address}");
+        }
+    }
+
+    /// The second address of a network is sent to from its first one.
+    #[test]
+    fn the_kernel_s_list_has_secondary_addresses_and_local_prefixes() {
+        let trie = "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     \
+            +-- 10.1.1.0/24 2 0 2\n        |-- 10.1.1.1\n           /32 host LOCAL\n        \
+            |-- 10.1.1.2\n           /32 host LOCAL\n        |-- 10.1.1.255\n           \
+            /32 link BROADCAST\n     |-- 198.51.100.0\n        /24 link UNICAST\n        \
+            /25 host LOCAL\n";
+        for (address, expected) in [
+            ([10, 1, 1, 1], true),
+            ([10, 1, 1, 2], true),
+            ([10, 1, 1, 3], false),
+            ([10, 1, 1, 255], false),
+            ([198, 51, 100, 127], true),
+            ([198, 51, 100, 128], false),
+        ] {
+            assert_eq!(is_in_trie(trie, address.into()), expected, "{address:?}");
         }
     }
 
