@@ -186,7 +186,7 @@ tidy() {
 trap tidy EXIT
 # dash runs that at `exit` alone
 trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+trap 'exit 143' TERM HUP PIPE
 if [ ! -e "$policy" ]; then
     ours=yes
     printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null

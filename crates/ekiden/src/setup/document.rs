@@ -211,13 +211,15 @@ impl Document {
     }
 
     /// Lets clients of these networks in, unless one rule does. The first match counts, so the rule stands before one that
-    /// refuses everybody.
+    /// refuses all of one of them.
     pub(crate) fn admit(&mut self, networks: &[IpNet]) -> Result<(), String> {
         let rules = &self.settings().access.rules;
         let closes = |rule: &Rule| networks.iter().any(|net| refuses_all_of(net, rule));
         let end = rules.iter().position(closes);
         let has = |rule: &Rule| {
-            rule.allow && rule.to.is_empty() && networks.iter().all(|net| rule.from.contains(net))
+            rule.allow
+                && means_everything(&rule.to)
+                && networks.iter().all(|net| rule.from.contains(net))
         };
         if rules.iter().take(end.unwrap_or(rules.len())).any(has) {
             return Ok(());
@@ -243,10 +245,7 @@ impl Document {
 
     /// Sends everything through an upstream that no route before sends elsewhere.
     pub(crate) fn route(&mut self, upstream: &str) -> Result<Routed, String> {
-        let all = |route: &&ekiden_proxy::settings::Route| {
-            route.to.is_empty()
-                || route.to.iter().any(|to| to.host == HostPattern::Any && to.ports.is_none())
-        };
+        let all = |route: &&ekiden_proxy::settings::Route| means_everything(&route.to);
         let chains: Vec<_> = self.draft().routes.clone();
         if let Some(route) = chains.iter().find(all) {
             let chain = |chain: &Vec<String>| match &chain[..] {
@@ -337,12 +336,18 @@ impl Changes {
     }
 }
 
+/// Whether these are all destinations.
+pub(crate) fn means_everything(to: &[Pattern]) -> bool {
+    let any = |to: &Pattern| to.host == HostPattern::Any && to.ports.is_none();
+    to.is_empty() || to.iter().any(any)
+}
+
 /// Whether no client of a network comes past this rule.
 pub(crate) fn refuses_all_of(net: &IpNet, rule: &Rule) -> bool {
     let everybody = rule.from.is_empty() && rule.peers.is_empty();
-    let any = |to: &Pattern| to.host == HostPattern::Any && to.ports.is_none();
-    let everything = rule.to.is_empty() || rule.to.iter().any(any);
-    !rule.allow && everything && (everybody || rule.from.iter().any(|from| from.contains(net)))
+    !rule.allow
+        && means_everything(&rule.to)
+        && (everybody || rule.from.iter().any(|from| from.contains(net)))
 }
 
 fn address(value: &Value) -> Option<SocketAddr> {

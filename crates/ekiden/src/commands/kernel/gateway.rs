@@ -3,7 +3,7 @@
 use crate::cli::GatewayCommand;
 use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
-use crate::setup::document::refuses_all_of;
+use crate::setup::document::{means_everything, refuses_all_of};
 use crate::setup::lan;
 use ekiden_linux::links::divert::{DivertPlan, Strangers};
 use ekiden_proxy::settings::{Rule, Settings};
@@ -97,7 +97,7 @@ pub(crate) fn named_clients(settings: &Settings) -> NamedClients {
             false => from.as_slice(),
         };
         let is_late = |net: &IpNet| rules.iter().take(number).any(|rule| refuses_all_of(net, rule));
-        let refuses = |net: &IpNet| to.is_empty() && net.prefix_len() > 0;
+        let refuses = |net: &IpNet| means_everything(to) && net.prefix_len() > 0;
         let meant = from.iter().filter(|net| (*allow || refuses(net)) && !is_late(net));
         let meant: Vec<IpNet> = meant.copied().collect();
         if *allow {
@@ -184,6 +184,8 @@ mod tests {
         assert_eq!(left(&format!("{four}{}{six}", rule("action = \"deny\""))), "fd12::/64|");
         let anything = rule("to = [\"*\"]\naction = \"deny\"");
         assert_eq!(left(&format!("{four}{anything}{six}")), "fd12::/64|");
+        let denied = "from = [\"192.168.7.0/24\"]\nto = [\"*\"]\naction = \"deny\"";
+        assert_eq!(left(&format!("{}{four}{six}", rule(denied))), "|");
         // who denied it by name meant that
         assert_eq!(left(&format!("{}{four}{six}", deny("\"192.168.0.0/16\""))), "|");
         let of_v6 = deny("\"::/0\"");

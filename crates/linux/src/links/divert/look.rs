@@ -153,9 +153,7 @@ fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
         }
         let (mut chain, mut is_set, mut is_known, mut closed) = ("", false, false, Vec::new());
         let mut is_elsewhere = false;
-        for line in listing.lines().map(str::trim) {
-            // it may hold anything
-            let line = line.split(" comment \"").next().unwrap_or(line);
+        for line in listing.lines().map(str::trim).filter(|line| !line.starts_with("comment ")) {
             if let Some(rest) = line.strip_prefix("chain ") {
                 (chain, is_set) = (rest.split(" {").next().unwrap_or_default(), false);
                 is_elsewhere = false;
@@ -164,9 +162,12 @@ fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
             }
             // such as what arrives at this machine
             is_elsewhere |= line.contains(" hook ") && !line.contains(" hook forward ");
-            let accepts = ["accept", "jump ", "goto "].iter().any(|verdict| line.contains(verdict));
-            is_known |= (accepts || is_set) && (is_named(line) || is_among(&tunnel.device, line))
-                || !is_elsewhere && accepts_all_but(line);
+            let plain = without_comments(line);
+            let accepts =
+                ["accept", "jump ", "goto "].iter().any(|verdict| plain.contains(verdict));
+            is_known |= (accepts || is_set)
+                && (is_named(&plain) || is_among(&tunnel.device, &plain))
+                || !is_elsewhere && accepts_all_but(&plain);
             if line.contains("hook forward ") && line.contains("policy drop") {
                 closed.push(OtherRules::DropsForwarded { chain: format!("{table} {chain}") });
             }
@@ -176,6 +177,13 @@ fn closed_to(tunnel: &TunnelRules, ruleset: &str) -> Vec<OtherRules> {
         }
     }
     found
+}
+
+/// A rule or elements of a set, each of which may have a comment that says anything.
+fn without_comments(line: &str) -> String {
+    let mut parts = line.split(" comment \"");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| all + part.split_once('"').map_or("", |(_, rest)| rest))
 }
 
 /// Whether a line names devices by how they begin, this one among them.
@@ -249,6 +257,7 @@ mod tests {
             "\t\tip saddr 10.77.0.0/24 masquerade\n",
             "\t\tiifname \"eth*\" accept\n",
             "\t\ttcp dport 22 accept comment \"ekiden-wg\"\n",
+            "\t\tcomment \"accept ekiden-wg\"\n",
             "\t\tiifname != \"eth0\" counter packets 0 bytes 0 drop\n",
             "\t\tiifname != \"eth0\" ip saddr 10.0.0.0/8 accept\n",
             "\t\tiifname != \"docker0\" oifname \"docker0\" accept\n",

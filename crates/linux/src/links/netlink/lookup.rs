@@ -126,15 +126,19 @@ fn is_listed(address: IpAddr) -> io::Result<bool> {
     })
 }
 
-/// By lines as `|-- 127.0.0.0`, each with lines as `/8 host LOCAL` below it.
+/// By lines as `|-- 127.0.0.0`, each with lines as `/8 host LOCAL` below it, under the name of their table.
 fn is_in_trie(trie: &str, address: Ipv4Addr) -> bool {
-    let mut start = Ipv4Addr::UNSPECIFIED;
+    let (mut start, mut is_asked) = (Ipv4Addr::UNSPECIFIED, false);
     trie.lines().any(|line| {
+        // other tables are for some packets alone, such as those with the gateway's mark
+        if !line.starts_with(' ') {
+            is_asked = ["Main:", "Local:"].contains(&line);
+        }
         let line = line.trim_start();
         if let Some(node) = line.strip_prefix("|-- ") {
             start = node.parse().unwrap_or(Ipv4Addr::UNSPECIFIED);
         }
-        let length = line.strip_prefix('/').filter(|_| line.ends_with(" LOCAL"));
+        let length = line.strip_prefix('/').filter(|_| is_asked && line.ends_with(" LOCAL"));
         let length = length.and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
         length.is_some_and(|length| {
             let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0);
@@ -248,7 +252,7 @@ mod tests {
             +-- 10.1.1.0/24 2 0 2\n        |-- 10.1.1.1\n           /32 host LOCAL\n        \
             |-- 10.1.1.2\n           /32 host LOCAL\n        |-- 10.1.1.255\n           \
             /32 link BROADCAST\n     |-- 198.51.100.0\n        /24 link UNICAST\n        \
-            /25 host LOCAL\n";
+            /25 host LOCAL\nId 25963:\n  |-- 0.0.0.0\n     /0 host LOCAL\n";
         for (address, expected) in [
             ([10, 1, 1, 1], true),
             ([10, 1, 1, 2], true),

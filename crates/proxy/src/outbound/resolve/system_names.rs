@@ -56,7 +56,8 @@ impl Known {
         };
         let none = || io::Error::other("it names no server");
         // it may be empty while it is written
-        if servers.is_empty() && new.search.is_empty() && !self.search.is_empty() {
+        let knew = self.servers.is_some() || !self.search.is_empty();
+        if servers.is_empty() && new.search.is_empty() && knew {
             return Err(none());
         }
         let mut said = Ok(());
@@ -370,6 +371,14 @@ mod tests {
         fs::write(&conf, "search first.test\nnameserver 192.0.2.1").unwrap();
         names.refresh();
         // neither a file that is being written nor one that cannot be read changes anything
+        fs::write(&conf, "nameserver 192.0.2.1").unwrap();
+        names.refresh();
+        let known = names.known();
+        fs::write(&conf, "").unwrap();
+        names.refresh();
+        assert!(Arc::ptr_eq(&known, &names.known()) && known.servers.is_some());
+        fs::write(&conf, "search first.test\nnameserver 192.0.2.1").unwrap();
+        names.refresh();
         let known = names.known();
         for text in ["", "search a..b\nnameserver 192.0.2.2"] {
             fs::write(&conf, text).unwrap();

@@ -212,7 +212,7 @@ fn readers_that_take_nothing_stay_while_the_peer_has_credit() {
 
 /// Five read 4 kB a second of downloads without end. Each begins with a 32nd of 16 MiB. In two halves of the ten seconds, up
 /// to 11 s, it takes no more than 50 kB. So half of what it began with, 256 KiB, is more than four times its pace. It comes to
-/// that in 100 s, since of 4 kB a second half of one is granted again meanwhile. To see it fail: promise or grant each six times what the path holds, 3 MB.
+/// that in 75 s, since of 4 kB a second half of one is granted again meanwhile. To see it fail: promise or grant each six times what the path holds, 3 MB.
 #[test]
 fn slow_readers_leave_memory_to_others() {
     let (mut network, flows) = with_memory(16, 5);

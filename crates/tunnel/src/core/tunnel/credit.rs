@@ -56,7 +56,8 @@ fn offer(scheduler: &mut Scheduler, flow: &mut Flow) {
     }
 }
 
-/// Bytes of such a step, where so many are free. A quarter of these at most: else the peer could stand still beside them.
+/// Bytes of such a step, where so many are free. A quarter of these where that is more than the least step: else the
+/// peer could stand still beside them.
 fn step(memory: u64, free: u64, is_short: bool) -> u64 {
     let most = memory / 8;
     let small = (memory / SMALL_PART).min(free / 4).max(SMALL_STEP);

@@ -95,6 +95,14 @@ mod tests {
             (0..super::super::STREAMS).for_each(|_| control.on_accepted());
             (0..super::super::STREAMS).for_each(|_| came(true));
         }
+        // requests that are accepted do not pay for heads that are refused
+        let control = ControlFrames::default();
+        for _ in 0..FIELDS {
+            assert!(!control.is_over(1));
+            (0..2).for_each(|_| control.on_began(fields(false), || Time::ZERO));
+            control.on_accepted();
+        }
+        assert!(control.is_over(1));
         for trailer in [false, true] {
             let control = ControlFrames::default();
             (1..FIELDS).for_each(|_| control.on_began(fields(trailer), || Time::ZERO));
