@@ -10,11 +10,13 @@ use crate::transfer::records::Records;
 use crate::transfer::tls::{Handshake, TlsTransport};
 use crate::transfer::transient::is_transient;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::socket::unacknowledged;
 use ekiden_model::resources::quota::Direction;
 use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
 use rustls::Connection;
 use std::any::Any;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
@@ -294,7 +296,10 @@ impl TlsSession {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let session = Arc::clone(self);
-            runtime.spawn(async move { session.flushed().await });
+            runtime.spawn(async move {
+                // an outage may last for as long as somebody else waits for it
+                while !session.flushed().await && Arc::strong_count(&session) > 1 {}
+            });
         }
     }
 
@@ -316,19 +321,32 @@ impl TlsSession {
         }
     }
 
-    /// Sends what waits, for as long as the other side takes some of it.
-    pub(crate) async fn flushed(&self) {
+    /// Sends what waits, for as long as the other side takes some of it, or of what the kernel has; whether that is over.
+    pub(crate) async fn flushed(&self) -> bool {
         if locked(&self.state).aborted {
-            return;
+            return true;
         }
+        let progress = || (locked(&self.state).sent[0], self.unacknowledged());
+        let mut left = progress();
         loop {
-            let before = locked(&self.state).sent[0];
-            match tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, self.send_all()).await {
-                Ok(Ok(())) if locked(&self.state).finished => return self.carrier.finish(),
-                Err(_) if locked(&self.state).sent[0] > before => {}
-                _ => return,
+            let sent = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, self.send_all()).await;
+            let now = progress();
+            match sent {
+                Ok(Ok(())) if locked(&self.state).finished => {
+                    self.carrier.finish();
+                    return true;
+                }
+                Ok(_) => return true,
+                Err(_) if now == left => return false,
+                Err(_) => left = now,
             }
         }
+    }
+
+    /// Bytes with the kernel that the other side has not taken.
+    fn unacknowledged(&self) -> u32 {
+        let socket = self.bottom().socket();
+        socket.and_then(|stream| unacknowledged(stream.as_fd()).ok()).unwrap_or(0)
     }
 
     /// As [`Self::poll_flush`], over a socket for any number of tasks. Of those that poll it, the last one alone is woken.
@@ -376,71 +394,4 @@ impl Drop for TlsSession {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rcgen::generate_simple_self_signed;
-    use rustls::crypto::ring::default_provider;
-    use rustls::pki_types::{PrivateKeyDer, ServerName};
-    use rustls::{ClientConfig, RootCertStore, ServerConfig};
-    use std::task::Waker;
-    use std::time::Duration;
-    use tokio::io::AsyncReadExt as _;
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio_rustls::client::TlsStream;
-    use tokio_rustls::{TlsAcceptor, TlsConnector};
-
-    /// A session, and its client.
-    async fn pair() -> (Arc<TlsSession>, TlsStream<TcpStream>) {
-        let made = generate_simple_self_signed(vec!["relay.test".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-        let server = ServerConfig::builder_with_provider(default_provider().into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).unwrap();
-        let client = ClientConfig::builder_with_provider(default_provider().into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let near = End::from(listener.accept().await.unwrap().0);
-        let name = ServerName::try_from("relay.test").unwrap();
-        let connector = TlsConnector::from(Arc::new(client));
-        let acceptor = TlsAcceptor::from(Arc::new(server));
-        let accepting = acceptor.accept(TlsTransport::new(near, Vec::new()));
-        let (far, near) = tokio::join!(connector.connect(name, far), accepting);
-        let (transport, tls) = near.unwrap().into_inner();
-        (Arc::new(TlsSession::new(transport, tls, None, None)), far.unwrap())
-    }
-
-    #[tokio::test]
-    async fn all_tasks_that_send_the_last_of_a_session_end_soon() {
-        let (session, mut far) = pair().await;
-        // until the kernel has found room for no more
-        let pause = Duration::from_millis(100);
-        while tokio::time::timeout(pause, session.carrier.writable()).await.is_ok() {
-            while session.try_write(&[7; 4_096]).is_ok() {}
-        }
-        session.finish();
-        tokio::task::yield_now().await;
-        assert_eq!(Arc::strong_count(&session), 2, "a task waits to send the rest");
-        // so do a second one, and a pump
-        let mut came = Vec::new();
-        let ended = async {
-            let pump = session.poll_flush(&mut Context::from_waker(Waker::noop()));
-            assert!(pump.is_pending());
-            let ((), read) = tokio::join!(session.flushed(), far.read_to_end(&mut came));
-            read.unwrap();
-            while Arc::strong_count(&session) > 1 {
-                tokio::task::yield_now().await;
-            }
-        };
-        let ended = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS / 2, ended).await;
-        assert!(ended.is_ok(), "one sleeps");
-    }
-}
+mod tests;

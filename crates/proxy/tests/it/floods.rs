@@ -66,7 +66,7 @@ fn requests_for_the_relay_itself_without_end_are_cut() {
     };
     // a page, and what no session reads
     for method in ["GET", &"M".repeat(65)] {
-        let one = |nth| frame(HEADERS, WHOLE, 1 + 2 * nth, &head(method));
+        let one = |nth: u32| frame(HEADERS, WHOLE, 1 + 2 * nth, &head(method));
         let requests: Vec<u8> = (0..100).flat_map(one).collect();
         let code = ends(&mut raw(&shown, &relay), &requests);
         assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{method}");
