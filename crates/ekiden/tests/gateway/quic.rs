@@ -22,6 +22,8 @@ pub(crate) const TESTS: &[Test] = &[
 
 const DEVICES: &str = "devices = [\"eth1\"]\nquic = \"tunnel\"";
 const FAR: &str = "9.9.9.2:4433";
+/// The servers are on the far relay's own machine.
+const OPEN: &str = "[access]\nallow_destinations = [\"9.9.9.2\", \"2620:fe::2\"]\n";
 /// Routes through the tunnel, and directly where that is down.
 const NEAR: &str = "[upstream.far]\nurl = \"tunnel://far\"\n[tunnel]\nstate = \"DIR/state\"\n";
 const THROUGH: &str = "[[route]]\nthrough = [\"far\"]\n";
@@ -39,7 +41,7 @@ fn pair(network: &Network, more: &str) -> Pair {
         env!("CARGO_BIN_EXE_ekiden"),
         &format!(
             "control = \"DIR/ekiden.sock\"\n[management]\nlisten = \"off\"\n[log]\naccess = \"DIR/access\"\n\
-             [tunnel]\nlisten = [\"{FAR}\"]\nstate = \"DIR/state\"\n"
+             [tunnel]\nlisten = [\"{FAR}\"]\nstate = \"DIR/state\"\n{OPEN}"
         ),
     );
     let home = Network::home(DEVICES, &format!("{NEAR}{more}"));

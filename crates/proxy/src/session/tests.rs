@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::destination::Destination;
-use crate::inbound::udp::forward::admit;
 use crate::observe::log_throttle::counting::lines_of;
 use crate::observe::registry::{Protocol, Registry};
 use crate::policy::accounts::Directory;
@@ -181,7 +180,7 @@ async fn a_device_s_address_is_an_account_s_only_where_nobody_else_has_it() {
                 guarded.parse::<IpNet>().into_iter().collect();
             let found = session.identify().unwrap();
             assert_eq!(found.map(|account| account.id), id, "{address} of \"{guarded}\"");
-            let of_datagrams = admit(&session.config, session.address).ok().flatten();
+            let of_datagrams = session.config.account_at(session.address.ip()).and_then(Result::ok);
             assert_eq!(of_datagrams.map(|account| account.id), id, "{address} of \"{guarded}\"");
         }
     }
