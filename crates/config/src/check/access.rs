@@ -1,11 +1,12 @@
 //! Whether it is safe: who can reach the listening addresses, and how secrets travel.
 
-use super::routing::{matches_all, matches_everybody};
+use super::routing::matches_everybody;
 use crate::draft::{At, Control, Draft, RuleDraft};
 use crate::problem::Problem;
 use crate::problem::Severity::{self, Error, Warning};
 use crate::reader::Reader;
 use ekiden_proxy::policy::access::METADATA;
+use ekiden_proxy::settings::Pattern;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -69,11 +70,10 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
         matches_everybody(&rule.from) && (!rule.from.is_empty() || rule.peers.is_empty())
     });
     // a missing `from` must not open the proxy to the world
-    let unnamed = draft
-        .rules
-        .iter()
-        .filter(allows)
-        .any(|rule| rule.from.is_empty() && rule.peers.is_empty() && matches_all(&rule.to));
+    let unnamed =
+        draft.rules.iter().filter(allows).any(|rule| {
+            rule.from.is_empty() && rule.peers.is_empty() && Pattern::match_all(&rule.to)
+        });
     // who is admitted is not known then
     let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
     for (index, address) in draft.top.listen.iter().enumerate() {

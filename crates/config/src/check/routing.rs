@@ -4,7 +4,7 @@ use crate::draft::{Draft, RuleDraft};
 use crate::problem::similar;
 use crate::reader::Reader;
 use crate::value::url;
-use ekiden_proxy::settings::{HostPattern, Pattern, UpstreamProtocol};
+use ekiden_proxy::settings::{Pattern, UpstreamProtocol};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,13 +135,6 @@ pub(super) fn upstreams(
     urls
 }
 
-/// Whether patterns match every destination.
-pub(super) fn matches_all(patterns: &[Pattern]) -> bool {
-    let all_ports =
-        |ports: Option<(u16, u16)>| ports.is_none_or(|(from, to)| from <= 1 && to == u16::MAX);
-    patterns.is_empty() || patterns.iter().any(|p| p.host == HostPattern::Any && all_ports(p.ports))
-}
-
 /// Whether prefixes match every client.
 pub(super) fn matches_everybody(nets: &[IpNet]) -> bool {
     let whole =
@@ -162,7 +155,7 @@ pub(super) fn routes(reader: &mut Reader<'_>, draft: &Draft) {
             );
             break;
         }
-        all_taken = matches_all(&route.to);
+        all_taken = Pattern::match_all(&route.to);
         if route.through.is_empty() {
             reader.error(
                 &format!("{path}.through"),
@@ -231,7 +224,7 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
         let clients = !rule.from.is_empty() && matches_everybody(&rule.from);
         // the last word on all others stands behind them, and an exemption before what it exempts from
         let later = draft.rules.iter().skip(index + 1).any(|later| later.action == "allow");
-        let meant = mistyped || everybody && (later || matches_all(&rule.to));
+        let meant = mistyped || everybody && (later || Pattern::match_all(&rule.to));
         let first = allow_all.iter().find(|(_, before)| is_for_clients_of(before, rule));
         if let Some((number, _)) = first.filter(|_| rule.action == "deny" && !meant) {
             reader.warn(
@@ -240,11 +233,11 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
                 "the first rule that matches decides: move this one up",
             );
         }
-        if rule.action == "allow" && matches_all(&rule.to) && !mistyped {
+        if rule.action == "allow" && Pattern::match_all(&rule.to) && !mistyped {
             allow_all.push((index + 1, rule));
         }
         peers_left = !everybody;
-        all_taken = (everybody || clients) && matches_all(&rule.to) && !mistyped;
+        all_taken = (everybody || clients) && Pattern::match_all(&rule.to) && !mistyped;
         if rule.action == "deny" && !rule.allow_destinations.is_empty() {
             reader.warn(
                 &format!("{path}.allow_destinations"),

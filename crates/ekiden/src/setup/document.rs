@@ -3,7 +3,7 @@
 use super::file::{self, Prepared};
 use super::place::Place;
 use ekiden_config::{Draft, Reading};
-use ekiden_proxy::settings::{HostPattern, Pattern, Rule, Settings};
+use ekiden_proxy::settings::{Pattern, Route, Rule, Settings};
 use ipnet::IpNet;
 use std::fs;
 use std::io;
@@ -218,7 +218,7 @@ impl Document {
         let end = rules.iter().position(closes);
         let has = |rule: &Rule| {
             rule.allow
-                && means_everything(&rule.to)
+                && Pattern::match_all(&rule.to)
                 && networks.iter().all(|net| rule.from.contains(net))
         };
         if rules.iter().take(end.unwrap_or(rules.len())).any(has) {
@@ -245,7 +245,7 @@ impl Document {
 
     /// Sends everything through an upstream that no route before sends elsewhere.
     pub(crate) fn route(&mut self, upstream: &str) -> Result<Routed, String> {
-        let all = |route: &&ekiden_proxy::settings::Route| means_everything(&route.to);
+        let all = |route: &&Route| Pattern::match_all(&route.to);
         let chains: Vec<_> = self.draft().routes.clone();
         if let Some(route) = chains.iter().find(all) {
             let chain = |chain: &Vec<String>| match &chain[..] {
@@ -336,17 +336,11 @@ impl Changes {
     }
 }
 
-/// Whether these are all destinations.
-pub(crate) fn means_everything(to: &[Pattern]) -> bool {
-    let any = |to: &Pattern| to.host == HostPattern::Any && to.ports.is_none();
-    to.is_empty() || to.iter().any(any)
-}
-
 /// Whether no client of a network comes past this rule.
 pub(crate) fn refuses_all_of(net: &IpNet, rule: &Rule) -> bool {
     let everybody = rule.from.is_empty() && rule.peers.is_empty();
     !rule.allow
-        && means_everything(&rule.to)
+        && Pattern::match_all(&rule.to)
         && (everybody || rule.from.iter().any(|from| from.contains(net)))
 }
 

@@ -232,6 +232,16 @@ pub struct Pattern {
     pub ports: Option<(u16, u16)>,
 }
 
+impl Pattern {
+    /// Whether these match every destination; none at all do, too.
+    pub fn match_all(patterns: &[Self]) -> bool {
+        let all_ports =
+            |ports: Option<(u16, u16)>| ports.is_none_or(|(from, to)| from <= 1 && to == u16::MAX);
+        let all = |one: &Self| one.host == HostPattern::Any && all_ports(one.ports);
+        patterns.is_empty() || patterns.iter().any(all)
+    }
+}
+
 /// The host part of a [`Pattern`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {

@@ -108,3 +108,31 @@ impl AsyncWrite for TlsTransport {
         Poll::Ready(Ok(()))
     }
 }
+
+/// Both sides of a handshake for `relay.test`, by the providers of the server and of the client.
+#[cfg(test)]
+pub(crate) mod testing {
+    use rcgen::generate_simple_self_signed;
+    use rustls::crypto::CryptoProvider;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+    pub(crate) fn configs([server, client]: [CryptoProvider; 2]) -> (ServerConfig, ClientConfig) {
+        let made = generate_simple_self_signed(vec!["relay.test".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let server = ServerConfig::builder_with_provider(server.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(client.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (server, client)
+    }
+}

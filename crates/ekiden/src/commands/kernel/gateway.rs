@@ -3,10 +3,10 @@
 use crate::cli::GatewayCommand;
 use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
-use crate::setup::document::{means_everything, refuses_all_of};
+use crate::setup::document::refuses_all_of;
 use crate::setup::lan;
 use ekiden_linux::links::divert::{DivertPlan, Strangers};
-use ekiden_proxy::settings::{Rule, Settings};
+use ekiden_proxy::settings::{Pattern, Rule, Settings};
 use ekiden_proxy::{Ports, divert_plan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::SocketAddr;
@@ -97,7 +97,7 @@ pub(crate) fn named_clients(settings: &Settings) -> NamedClients {
             false => from.as_slice(),
         };
         let is_late = |net: &IpNet| rules.iter().take(number).any(|rule| refuses_all_of(net, rule));
-        let refuses = |net: &IpNet| means_everything(to) && net.prefix_len() > 0;
+        let refuses = |net: &IpNet| Pattern::match_all(to) && net.prefix_len() > 0;
         let meant = from.iter().filter(|net| (*allow || refuses(net)) && !is_late(net));
         let meant: Vec<IpNet> = meant.copied().collect();
         if *allow {

@@ -107,12 +107,12 @@ async fn woken() {
 mod tests {
     use super::*;
     use crate::transfer::end::End;
-    use rcgen::generate_simple_self_signed;
+    use crate::transfer::tls::testing::configs;
     use rustls::HandshakeKind;
     use rustls::crypto::CryptoProvider;
     use rustls::crypto::ring::default_provider;
     use rustls::crypto::ring::kx_group::{SECP256R1, SECP384R1, X25519};
-    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::pki_types::ServerName;
     use rustls::server::{ClientHello, ResolvesServerCert};
     use rustls::sign::CertifiedKey;
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -183,23 +183,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_hello_is_answered_in_turn_too() {
-        let made = generate_simple_self_signed(vec!["relay.test".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
         let provider = |groups| CryptoProvider { kx_groups: groups, ..default_provider() };
-        let config = ServerConfig::builder_with_provider(provider(vec![X25519, SECP256R1]).into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).unwrap();
-        // its first hello has a share of a group that the server lacks
-        let client = ClientConfig::builder_with_provider(provider(vec![SECP384R1, X25519]).into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        // the client's first hello has a share of a group that the server lacks
+        let groups = [vec![X25519, SECP256R1], vec![SECP384R1, X25519]];
+        let (config, client) = configs(groups.map(provider));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let server = End::from(listener.accept().await.unwrap().0);

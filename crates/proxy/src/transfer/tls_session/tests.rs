@@ -1,10 +1,9 @@
 //! The last bytes of sessions.
 
 use super::*;
-use rcgen::generate_simple_self_signed;
+use crate::transfer::tls::testing::configs;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::ServerName;
 use std::task::Waker;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
@@ -17,21 +16,7 @@ const RECEIVES: u32 = 256 * 1024;
 
 /// A session, and its client.
 async fn pair() -> (Arc<TlsSession>, TlsStream<TcpStream>) {
-    let made = generate_simple_self_signed(vec!["relay.test".to_owned()]).unwrap();
-    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let server = ServerConfig::builder_with_provider(default_provider().into())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(default_provider().into())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let (server, client) = configs([default_provider(), default_provider()]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     // one that does not grow
     let far = TcpSocket::new_v4().unwrap();
@@ -55,6 +40,14 @@ async fn fill(session: &TlsSession) {
     }
 }
 
+/// Reads to the end, which is announced.
+async fn ends(far: &mut TlsStream<TcpStream>) {
+    let mut came = Vec::new();
+    let read = far.read_to_end(&mut came);
+    let read = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, read).await;
+    assert!(matches!(read, Ok(Ok(_))), "{read:?}");
+}
+
 /// So much time passes, and nothing comes meanwhile.
 async fn passes(time: Duration) {
     tokio::time::pause();
@@ -69,10 +62,7 @@ async fn the_end_comes_after_long_standstills_while_somebody_waits() {
     fill(&session).await;
     session.finish();
     passes(6 * DRAIN_WITHOUT_PROGRESS).await;
-    let mut came = Vec::new();
-    let read = far.read_to_end(&mut came);
-    let read = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, read).await;
-    assert!(matches!(read, Ok(Ok(_))), "{read:?}");
+    ends(&mut far).await;
 }
 
 #[tokio::test]
@@ -87,10 +77,7 @@ async fn the_end_comes_to_a_reader_that_is_slow() {
         far.read_exact(&mut some).await.unwrap();
         passes(DRAIN_WITHOUT_PROGRESS * 2 / 3).await;
     }
-    let mut came = Vec::new();
-    let read = far.read_to_end(&mut came);
-    let read = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, read).await;
-    assert!(matches!(read, Ok(Ok(_))), "{read:?}");
+    ends(&mut far).await;
 }
 
 #[tokio::test]
