@@ -17,7 +17,7 @@ pub(crate) struct Cache(Infallible);
 pub(crate) struct Visit(Infallible);
 
 #[derive(Debug)]
-pub(crate) struct BodyCopy(Infallible);
+pub(crate) struct PassingResponse<'a>(&'a Infallible);
 
 pub(crate) struct StoredResponse {
     pub(crate) status: u16,
@@ -112,15 +112,17 @@ impl Visit {
         match self.0 {}
     }
 
-    pub(crate) fn copy(&self, _: &Response, _: Body, _: TransferShare) -> Option<BodyCopy> {
+    pub(crate) fn copy<'a>(
+        &'a self,
+        _: &'a Response,
+        _: Body,
+        _: Option<IpAddr>,
+        _: TransferShare,
+    ) -> Option<PassingResponse<'a>> {
         match self.0 {}
     }
 
     pub(crate) fn drop_older(&self, _: &Response) {
-        match self.0 {}
-    }
-
-    pub(crate) fn keep(&self, _: &Response, _: BodyCopy, _: Option<IpAddr>) {
         match self.0 {}
     }
 
@@ -133,9 +135,13 @@ impl Visit {
     }
 }
 
-impl BodyCopy {
+impl PassingResponse<'_> {
     pub(crate) fn push(&mut self, _: &[u8]) {
-        match self.0 {}
+        match *self.0 {}
+    }
+
+    pub(crate) fn store(&mut self) {
+        match *self.0 {}
     }
 }
 

@@ -10,7 +10,7 @@ const STEP: usize = 64 * 1024;
 /// The copy, abandoned when it becomes too large or memory is short, so that no client waits for
 /// it.
 #[derive(Debug)]
-pub(crate) struct BodyCopy {
+pub(super) struct BodyCopy {
     policy: Policy,
     budget: TransferShare,
     most: u64,
@@ -30,7 +30,7 @@ impl BodyCopy {
         Self { policy, budget, most, length, bytes, reserved, given_up: false }
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.given_up {
             return;
         }

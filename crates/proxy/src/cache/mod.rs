@@ -22,10 +22,9 @@ mod store;
 mod tests;
 mod visit;
 
-pub(crate) use copy::BodyCopy;
 pub(crate) use entry::StoredResponse;
 pub(crate) use rules::{ForwardReason, only_if_cached};
-pub(crate) use visit::Visit;
+pub(crate) use visit::{PassingResponse, Visit};
 
 use crate::observe::status::CacheStatus;
 use crate::settings;

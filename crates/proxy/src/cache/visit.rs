@@ -67,13 +67,14 @@ impl Visit {
         status_text
     }
 
-    /// A copy for the body of a cacheable response.
-    pub(crate) fn copy(
-        &self,
-        response: &Response,
+    /// Copies the body of a cacheable response while it passes.
+    pub(crate) fn copy<'a>(
+        &'a self,
+        response: &'a Response,
         body: Body,
+        from: Option<IpAddr>,
         memory: TransferShare,
-    ) -> Option<BodyCopy> {
+    ) -> Option<PassingResponse<'a>> {
         let request = self.request.as_ref()?;
         let length = match body {
             Body::None => Some(0),
@@ -86,7 +87,8 @@ impl Visit {
             return None;
         }
         let policy = rules::policy(request, response, self.asked, SystemTime::now())?;
-        Some(BodyCopy::new(policy, memory, (length, self.cache.largest())))
+        let copy = Some(BodyCopy::new(policy, memory, (length, self.cache.largest())));
+        Some(PassingResponse { visit: self, response, from, copy })
     }
 
     /// Removes the cached response that a newer response replaces, which its server does not let be cached. An error of
@@ -101,7 +103,7 @@ impl Visit {
         }
     }
 
-    pub(crate) fn keep(&self, response: &Response, copy: BodyCopy, from: Option<IpAddr>) {
+    fn keep(&self, response: &Response, copy: BodyCopy, from: Option<IpAddr>) {
         let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
         let Some((policy, body)) = copy.finish() else { return self.drop_older(response) };
         let Some(names) = rules::varies_by(response) else { return };
@@ -193,6 +195,33 @@ impl Visit {
         let is_path = path.starts_with('/') && !path.starts_with("//");
         let path = path.split('#').next().unwrap_or_default();
         is_path.then(|| format!("{scope}\n{origin}{path}"))
+    }
+}
+
+/// A response that goes to its client, and into the cache once its last byte is here: before that is sent, so that a
+/// client that has it all finds it stored.
+#[derive(Debug)]
+pub(crate) struct PassingResponse<'a> {
+    visit: &'a Visit,
+    response: &'a Response,
+    from: Option<IpAddr>,
+    /// `None` once it is stored.
+    copy: Option<BodyCopy>,
+}
+
+impl PassingResponse<'_> {
+    /// The next bytes of its body.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if let Some(copy) = &mut self.copy {
+            copy.push(bytes);
+        }
+    }
+
+    /// Its body is whole.
+    pub(crate) fn store(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            self.visit.keep(self.response, copy, self.from);
+        }
     }
 }
 

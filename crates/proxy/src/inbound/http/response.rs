@@ -73,8 +73,9 @@ pub(super) async fn final_response(
         }
     }
     // on a connection that a user authenticated, the answer may be for that user alone
+    let from = origin.address();
     let shared = plan.visit.as_ref().filter(|_| !origin.own);
-    let mut copy = shared.and_then(|visit| visit.copy(response, body, session.transfer()));
+    let mut copy = shared.and_then(|visit| visit.copy(response, body, from, session.transfer()));
     // the answer, its policy, and twice while its head is written; while half of the memory is not free, it is not stored
     let copied = origin.incoming.capacity() + 4 * response.memory();
     copy = copy.filter(|_| held.resize_if_free(copied));
@@ -94,6 +95,9 @@ pub(super) async fn final_response(
         let text = "no memory is left for the head of the answer";
         return Err(Failure::new(FailureKind::Exhausted, text).into());
     }
+    if let (Body::None | Body::Length(0), Some(copy)) = (body, &mut copy) {
+        copy.store();
+    }
     to_client(session, &head, read).await?;
     drop(head);
     // bytes that came with the head count until they are sent
@@ -111,9 +115,6 @@ pub(super) async fn final_response(
         }
     };
     moved?;
-    if let (Some(visit), Some(copy)) = (&plan.visit, copy) {
-        visit.keep(response, copy, origin.address());
-    }
     let clean = origin.incoming.bytes().is_empty();
     Ok(ExchangeOutcome::Response { keep_client, keep_origin: keep_origin && clean })
 }

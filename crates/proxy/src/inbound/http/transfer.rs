@@ -2,7 +2,7 @@
 
 use super::outcome::Broken;
 use super::plan::head_limits;
-use crate::cache::BodyCopy;
+use crate::cache::PassingResponse;
 use crate::policy::quota::Meter;
 use crate::resources::HeldMemory;
 use crate::session::Session;
@@ -186,7 +186,7 @@ pub(super) async fn copied_down(
     session: &Session,
     origin: &mut BufferedStream,
     length: u64,
-    copy: &mut BodyCopy,
+    copy: &mut PassingResponse<'_>,
     early: HeldMemory,
 ) -> Result<(), Broken> {
     let (mut left, mut room) = (length, Some(early));
@@ -196,8 +196,11 @@ pub(super) async fn copied_down(
         }
         let bytes = origin.take_first(left);
         left -= bytes.len() as u64;
-        down(session, &bytes, bytes.len(), bytes.len()).await?;
         copy.push(&bytes);
+        if left == 0 {
+            copy.store();
+        }
+        down(session, &bytes, bytes.len(), bytes.len()).await?;
     }
     Ok(())
 }
@@ -234,7 +237,7 @@ pub(super) async fn chunks_down(
     session: &Session,
     origin: &mut BufferedStream,
     version: Version,
-    mut copy: Option<&mut BodyCopy>,
+    mut copy: Option<&mut PassingResponse<'_>>,
     early: HeldMemory,
 ) -> Result<(), Broken> {
     let mut plain = Chunked::new(Output::Plain, head_limits(session));
@@ -263,6 +266,9 @@ pub(super) async fn chunks_down(
                 .read(&origin.bytes()[..used], &mut bytes)
                 .map_err(|bad| Broken::by_destination(bad.to_string()))?;
             copy.push(&bytes);
+            if plain.is_done() {
+                copy.store();
+            }
         }
         origin.consume(used);
         let trailing = trailers.count(session, chunked.memory() + plain.memory());

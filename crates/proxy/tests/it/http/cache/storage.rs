@@ -61,6 +61,39 @@ fn a_stored_body_does_not_wait_for_the_account_of_a_client_that_reset() {
     relay.settles();
 }
 
+/// A client that has it all may ask again at once.
+#[test]
+fn a_response_is_stored_before_its_last_bytes_are_sent() {
+    let limits = accounts_limits::quota(1 << 30, ExceededAction::Cut);
+    let relay = accounts_limits::relay_with(limits, |settings| {
+        settings.cache.memory = Some(Bytes::mib(16));
+    });
+    wait_until(|| relay.status().cache.unwrap().open, || "the cache does not open".to_owned());
+    let origin = Origin::new();
+    let accounts = relay.server.as_ref().unwrap().handle().accounts();
+    let body = "x".repeat(2_000);
+    let whole = answer("200 OK", "Cache-Control: max-age=60\r\n", &body);
+    let chunks = format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n7D0\r\n{body}\r\n0\r\n\r\n"
+    );
+    for (nth, said) in [whole, chunks].iter().enumerate() {
+        // enough for both heads, and not for the body
+        let (down, up) = accounts_limits::of(&relay);
+        assert!(accounts.set_until("home", down + up + 1_500, Span::from_secs(3_600), true));
+        let client = get(&relay, &origin, &format!("/{nth}"), "");
+        let mut server = origin.accept();
+        server.head();
+        server.send(said);
+        let state = || {
+            let waits = relay.status().connections.iter().any(|one| one.waits.is_some());
+            (waits, relay.status().cache.unwrap().stored)
+        };
+        wait_until(|| state() == (true, nth as u64 + 1), || format!("{:?}", state()));
+        client.reset();
+        relay.settles();
+    }
+}
+
 #[test]
 fn a_second_relay_in_the_same_folder_fails() {
     let folder = tempfile::tempdir().unwrap();
