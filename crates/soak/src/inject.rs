@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// A transfer that cannot resolve its name or connect is told so within this.
 const REFUSED: Duration = Duration::from_secs(12);
+/// Time for a look at what a relay has counted.
+const LOOK: Duration = Duration::from_millis(200);
 /// Once both relays and their link are there, the tunnel is up within this. Between attempts are 0.5 s, and twice as long
 /// each time that it did not last for 10 s: faults that follow each other make that 4 s. An attempt is given up after 7 s.
 const RECOVERS: Duration = Duration::from_secs(20);
@@ -250,8 +252,10 @@ fn kill_near(
 ) -> io::Result<Duration> {
     let earlier = relays.counted()?;
     let looked = ledger.now();
-    sleep(BEFORE);
+    // a look takes time on a busy machine, which is not the relay's
+    sleep(BEFORE.saturating_sub(LOOK));
     let last = relays.counted()?;
+    sleep((looked + BEFORE).saturating_sub(ledger.now()));
     let at = ledger.now();
     relays.near.kill();
     let left = relays.journaled()?;

@@ -1,4 +1,4 @@
-//! Usage of accounts, written to this machine's disk each second, and settled into the database
+//! Usage of accounts, written to this machine's disk twice a second, and settled into the database
 //! when that is reachable.
 //!
 //! ```text

@@ -14,8 +14,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// A journal is written each second; this much later on a busy machine.
-pub(crate) const BEFORE: Duration = Duration::from_millis(1_250);
+/// What was counted this long before a kill is in the journal.
+pub(crate) const BEFORE: Duration = Duration::from_secs(1);
 
 /// Bytes up and down, by account, in the order in which these were added.
 pub(crate) type Sums = Vec<[u64; 2]>;
