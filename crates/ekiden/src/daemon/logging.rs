@@ -10,11 +10,15 @@
 
 use crate::print::warn;
 use ekiden_config::Log;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::initial_rate::{Allowance, Bucket};
+use ekiden_model::units::Span;
 use ekiden_proxy::LogThrottle;
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tracing::{Event, Level, Metadata};
 use tracing_log::NormalizeEvent as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -37,23 +41,41 @@ pub(crate) fn start(log: &Log) -> Result<LogLevel, TryInitError> {
     let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(color);
     let registry = tracing_subscriber::registry().with(filter);
+    let thinning = Thinning::default();
     if log.format == "json" {
-        registry.with(thinned(lines.json().flatten_event(true))).try_init()?;
+        registry.with(thinned(lines.json().flatten_event(true), &thinning)).try_init()?;
     } else {
-        registry.with(thinned(lines)).try_init()?;
+        registry.with(thinned(lines, &thinning)).try_init()?;
     }
+    thinning.say_left_out();
     Ok(LogLevel(level))
 }
 
+/// Lines of one place in the relay's own code: so many at once, then one a second. Most places have a stricter limit of
+/// their own; this holds for those that forgot it, too.
+const OWN: Allowance = Allowance { interval: Span::from_secs(1), burst: 200 };
+
+/// Between two times that the log says what was left out of it.
+const LEFT_OUT: Duration = Duration::from_secs(10);
+
 /// Libraries log each frame of a hostile peer and each failed write to a full disk. Of their warnings and errors,
-/// this passes one line every ten seconds from each place in their code.
-#[derive(Default)]
-struct LibraryThrottle(Mutex<HashMap<Place, LogThrottle>>);
+/// this passes one line every ten seconds from each place in their code. Of the relay's own lines at level `info` and
+/// above it passes what [`OWN`] allows.
+#[derive(Clone, Default)]
+struct Thinning(Arc<Mutex<HashMap<Place, Lines>>>);
 
 /// Target, file and line.
 type Place = (String, Option<String>, Option<u32>);
 
-impl<S> Filter<S> for LibraryThrottle {
+/// The lines of one place.
+#[derive(Default)]
+struct Lines {
+    library: LogThrottle,
+    own: Bucket,
+    left_out: u64,
+}
+
+impl<S> Filter<S> for Thinning {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         true
     }
@@ -62,19 +84,58 @@ impl<S> Filter<S> for LibraryThrottle {
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let normalized = event.normalized_metadata();
         let about = normalized.as_ref().unwrap_or_else(|| event.metadata());
-        if about.target().starts_with("ekiden") || *about.level() > Level::WARN {
+        let is_own = about.target().starts_with("ekiden");
+        let least = if is_own { Level::INFO } else { Level::WARN };
+        if *about.level() > least {
             return true;
         }
         let place = (about.target().to_owned(), about.file().map(str::to_owned), about.line());
-        locked(&self.0).entry(place).or_default().is_due()
+        let mut places = locked(&self.0);
+        let lines = places.entry(place).or_default();
+        if !is_own {
+            return lines.library.is_due();
+        }
+        let is_due = lines.own.takes(clock::now(), &OWN);
+        lines.left_out += u64::from(!is_due);
+        is_due
     }
 }
 
-fn thinned<S>(lines: impl Layer<S>) -> impl Layer<S>
+impl Thinning {
+    /// Places in the relay's own code, and how many of their lines were left out since the last call.
+    fn take_left_out(&self) -> Vec<(String, u64)> {
+        let mut places = locked(&self.0);
+        let left_out = places.iter_mut().filter(|(_, lines)| lines.left_out > 0);
+        let left_out = left_out.map(|((target, _, line), lines)| {
+            let place = line.map_or_else(|| target.clone(), |line| format!("{target}:{line}"));
+            (place, std::mem::take(&mut lines.left_out))
+        });
+        left_out.collect()
+    }
+
+    /// Says it now and then, until the process ends.
+    fn say_left_out(self) {
+        let saying = move || {
+            loop {
+                std::thread::sleep(LEFT_OUT);
+                for (place, lines) in self.take_left_out() {
+                    tracing::warn!(
+                        "{lines} lines of {place} were left out of this log: more than one a second"
+                    );
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("left-out".to_owned()).spawn(saying) {
+            tracing::warn!(%error, "lines that are left out of this log are not counted in it");
+        }
+    }
+}
+
+fn thinned<S>(lines: impl Layer<S>, thinning: &Thinning) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {
-    lines.with_filter(LibraryThrottle::default())
+    lines.with_filter(thinning.clone())
 }
 
 impl LogLevel {
@@ -129,7 +190,6 @@ fn plain(level: &str) -> Targets {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::sync::Arc;
 
     #[test]
     fn requests_that_http_2_refuses_are_logged_only_where_its_library_is_named() {
@@ -175,21 +235,30 @@ mod tests {
     }
 
     #[test]
-    fn repeated_lines_of_libraries_appear_once_for_each_place() {
+    fn repeated_lines_are_thinned_for_each_place() {
         let written = Written::default();
         let sink = written.clone();
         let lines = fmt::layer().with_writer(move || sink.clone()).with_ansi(false);
-        let log = tracing_subscriber::registry().with(thinned(lines));
+        let thinning = Thinning::default();
+        let log = tracing_subscriber::registry().with(thinned(lines, &thinning));
         tracing::subscriber::with_default(log, || {
-            for entry in 0..100 {
+            for entry in 0..1_000 {
                 tracing::error!(target: "foyer_storage::engine", entry, "flush data error");
                 tracing::warn!(target: "h2::proto::ping_pong", entry, "unknown ack");
-                tracing::error!(target: "ekiden_proxy", entry, "our own");
+                tracing::info!(target: "ekiden_proxy", entry, "our own");
+                tracing::debug!(target: "ekiden_proxy", entry, "in detail");
             }
         });
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text.matches("flush data error").count(), 1, "{text}");
         assert_eq!(text.matches("unknown ack").count(), 1, "{text}");
-        assert_eq!(text.matches("our own").count(), 100);
+        // and one more for each second that this takes
+        let own = text.matches("our own").count();
+        assert!((200..900).contains(&own), "{own}");
+        assert_eq!(text.matches("in detail").count(), 1_000);
+        let left_out = thinning.take_left_out();
+        let [(place, lines)] = &left_out[..] else { panic!("{left_out:?}") };
+        assert_eq!((place.starts_with("ekiden_proxy:"), *lines), (true, 1_000 - own as u64));
+        assert!(thinning.take_left_out().is_empty());
     }
 }
