@@ -1,4 +1,4 @@
-//! Requests in service by source, and how many a source may have beside others.
+//! Places of connections of which a request is served, by source, and how many a source may have beside others.
 //!
 //! While more than a ninth of all is free, a source may have another one. Within the last ninth it may only while it
 //! has less than an eighth of what is free (dynamic thresholds; Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). So one
@@ -16,7 +16,7 @@ const SHARE: u64 = 8;
 const LAST_MEMORY: u64 = 4;
 const MEMORY_SHARE: u64 = 32;
 
-/// How many each source has, with a log-in and without.
+/// The places of each source, with a log-in and without.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     by_source: BTreeMap<Source, u64>,
@@ -24,17 +24,14 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub(super) fn on_begin(&mut self, source: Source) {
-        *self.by_source.entry(source).or_default() += 1;
-        self.all += 1;
-    }
-
-    /// So many have ended.
-    pub(super) fn on_end(&mut self, source: Source, requests: u32) {
-        let Some(own) = self.by_source.get_mut(&source) else { return };
-        let ended = u64::from(requests).min(*own);
-        *own -= ended;
-        self.all -= ended;
+    /// A connection that had so many of its source's places has so many now.
+    pub(super) fn change(&mut self, source: Source, before: u64, after: u64) {
+        if before == after {
+            return;
+        }
+        let own = self.by_source.entry(source).or_default();
+        *own = own.saturating_sub(before) + after;
+        self.all = self.all.saturating_sub(before) + after;
         if *own == 0 {
             self.by_source.remove(&source);
         }
@@ -47,10 +44,14 @@ impl Served {
 
     /// Whether a source may have another of `most`.
     pub(super) fn may(&self, source: Source, most: u64) -> bool {
-        let free = most.saturating_sub(self.all);
-        let own = self.by_source.get(&source);
-        free > most / LAST || own.is_none_or(|own| *own < free / SHARE)
+        let own = self.by_source.get(&source).copied().unwrap_or(0);
+        leaves_room(own, most.saturating_sub(self.all), most)
     }
+}
+
+/// Whether a source that has `own` may have more, of `most` of which so many are `free`.
+pub(super) const fn leaves_room(own: u64, free: u64, most: u64) -> bool {
+    own == 0 || free > most / LAST || own < free / SHARE
 }
 
 /// From how much memory on, of `limit`, what one source holds matters.
@@ -80,12 +81,13 @@ mod tests {
             for (source, takes, requests) in steps {
                 let source = Source::V4(source % sources);
                 if !takes {
-                    served.on_end(source, requests);
+                    let own = served.by_source.get(&source).copied().unwrap_or(0);
+                    served.change(source, own.min(requests.into()), 0);
                     continue;
                 }
                 for _ in 0..requests {
                     if served.may(source, most) {
-                        served.on_begin(source);
+                        served.change(source, 0, 1);
                     }
                 }
                 let sum: u64 = served.by_source.values().sum();
@@ -128,7 +130,7 @@ mod tests {
             let mut served = Served::default();
             for _ in 0..most {
                 if served.may(Source::V4(1), most) {
-                    served.on_begin(Source::V4(1));
+                    served.change(Source::V4(1), 0, 1);
                 }
             }
             prop_assert_eq!(served.all, most - most / LAST);

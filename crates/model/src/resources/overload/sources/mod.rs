@@ -13,13 +13,14 @@
 //! so that no swap makes the division less even, and two equal sources take nothing from each
 //! other. Where accounts exist, strangers hold at most [`SourcesConfig::strangers`] places; the
 //! others are for connections that have logged in, and for newcomers of sources from which an
-//! account has logged in. How many requests a source may have in service, `served.rs` says. A peer
-//! is known for ever, and its flows are requests: never silent, and in only where they may be served.
+//! account has logged in. How many places a source may have in service, `served.rs` says: of all
+//! places, and of those of strangers. A peer is known for ever, and its flows are requests: never
+//! silent, and in only where they may be served.
 
 mod memory;
 
 use super::Source;
-use super::served::Served;
+use super::served::{Served, leaves_room};
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -76,10 +77,24 @@ struct Place<T> {
     since: u64,
 }
 
+impl<T> Place<T> {
+    /// Places in service.
+    const fn served(&self) -> u64 {
+        if self.busy > 0 { self.places } else { 0 }
+    }
+
+    /// Of those, places without a log-in.
+    const fn served_to_strangers(&self) -> u64 {
+        if self.logged_in { 0 } else { self.served() }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     /// Places without a log-in.
     held: u64,
+    /// Of those, places in service.
+    served: u64,
     /// Its silent connections, the longest silent first.
     silent: List,
     known: bool,
@@ -102,6 +117,8 @@ pub struct Sources<T> {
     known: BTreeMap<Source, u64>,
     log_ins: BTreeMap<u64, (Source, Time)>,
     strangers: u64,
+    /// Of those, places in service.
+    strangers_served: u64,
     logged_in: u64,
     /// All places, with a log-in and without.
     places_held: u64,
@@ -121,6 +138,7 @@ impl<T> Sources<T> {
             known: BTreeMap::new(),
             log_ins: BTreeMap::new(),
             strangers: 0,
+            strangers_served: 0,
             logged_in: 0,
             places_held: 0,
             served: Served::default(),
@@ -173,11 +191,10 @@ impl<T> Sources<T> {
 
     /// A request of it is served; whether it could be closed for others until now.
     pub fn on_busy(&mut self, id: PlaceId) -> bool {
-        let Some(place) = self.places.get_mut(id.0) else { return false };
+        let Some(place) = self.places.get(id.0) else { return false };
         let was_silent = place.busy == 0 && !place.logged_in;
-        place.busy += 1;
         let source = place.source;
-        self.served.on_begin(source);
+        self.alter(id, |place| place.busy += 1);
         self.change(source, |holder, places| holder.silent.unlink(places, id.0));
         was_silent
     }
@@ -185,11 +202,9 @@ impl<T> Sources<T> {
     /// A request of it has ended, or bytes have arrived between two: its silence begins anew.
     pub fn on_silent(&mut self, id: PlaceId, served: bool) {
         let since = self.turn();
-        let Some(place) = self.places.get_mut(id.0) else { return };
-        let ended = place.busy.min(u32::from(served));
-        place.busy -= ended;
+        self.alter(id, |place| place.busy -= place.busy.min(u32::from(served)));
+        let Some(place) = self.places.get(id.0) else { return };
         let (source, goes_on) = (place.source, place.busy > 0 || place.logged_in);
-        self.served.on_end(source, ended);
         if goes_on {
             return;
         }
@@ -212,12 +227,13 @@ impl<T> Sources<T> {
 
     fn weigh(&mut self, id: PlaceId, more: bool) {
         let add = |n: u64| if more { n + 1 } else { n.saturating_sub(1) };
-        let Some(place) = self.places.get_mut(id.0) else { return };
-        (place.places, self.places_held) = (add(place.places), add(self.places_held));
+        self.alter(id, |place| place.places = add(place.places));
+        let Some(place) = self.places.get(id.0) else { return };
+        let source = place.source;
+        self.places_held = add(self.places_held);
         match place.logged_in {
             true => self.logged_in = add(self.logged_in),
             false => {
-                let source = place.source;
                 self.change(source, |holder, _| holder.held = add(holder.held));
             }
         }
@@ -225,9 +241,9 @@ impl<T> Sources<T> {
 
     /// It has logged in: it counts as a stranger no longer, and its source is known.
     pub fn on_log_in(&mut self, now: Time, id: PlaceId) {
-        let Some(place) = self.places.get_mut(id.0) else { return };
-        let (source, weight) = (place.source, place.places);
-        let before = core::mem::replace(&mut place.logged_in, true);
+        let Some(place) = self.places.get(id.0) else { return };
+        let (source, weight, before) = (place.source, place.places, place.logged_in);
+        self.alter(id, |place| place.logged_in = true);
         self.remember(now, source);
         if !before {
             self.logged_in += weight;
@@ -243,11 +259,10 @@ impl<T> Sources<T> {
 
     /// The connection is gone; `None` when it was removed before.
     pub fn on_close(&mut self, id: PlaceId) -> Option<T> {
+        self.alter(id, |place| place.busy = 0);
         let place = self.places.get(id.0)?;
-        let (source, weight, busy) = (place.source, place.places, place.busy);
+        let (source, weight) = (place.source, place.places);
         self.places_held -= weight;
-        self.served.on_end(source, busy);
-        let place = self.places.get(id.0)?;
         if place.logged_in {
             self.logged_in -= weight;
         } else {
@@ -266,7 +281,16 @@ impl<T> Sources<T> {
 
     /// The same for a source, before its connection has a place.
     pub fn may_begin(&self, source: Source, most: u64) -> bool {
-        self.served.may(source, most)
+        self.served.may(source, most) && self.leaves_strangers_room(source)
+    }
+
+    /// The same among strangers, whose places are fewer where some are kept for accounts.
+    fn leaves_strangers_room(&self, source: Source) -> bool {
+        let holder = self.holders.get(&source);
+        let known = source.is_invited() || self.known.contains_key(&source);
+        let (known, own) = holder.map_or((known, 0), |holder| (holder.known, holder.served));
+        let most = self.config.strangers;
+        known || leaves_room(own, most.saturating_sub(self.strangers_served), most)
     }
 
     /// All places of all sources.
@@ -343,10 +367,24 @@ impl<T> Sources<T> {
         self.turns
     }
 
+    /// Changes a place, and what of it is in service.
+    fn alter(&mut self, id: PlaceId, work: impl FnOnce(&mut Place<T>)) {
+        let Some(place) = self.places.get_mut(id.0) else { return };
+        let (source, all, own) = (place.source, place.served(), place.served_to_strangers());
+        work(place);
+        let (all_now, own_now) = (place.served(), place.served_to_strangers());
+        self.served.change(source, all, all_now);
+        if own != own_now {
+            self.change(source, |holder, _| {
+                holder.served = holder.served.saturating_sub(own) + own_now;
+            });
+        }
+    }
+
     /// Changes a holder, and all that is derived from it.
     fn change(&mut self, source: Source, work: impl FnOnce(&mut Holder, &mut Slab<Place<T>, 1>)) {
         let known = source.is_invited() || self.known.contains_key(&source);
-        let new = Holder { held: 0, silent: List::new(0), known };
+        let new = Holder { held: 0, served: 0, silent: List::new(0), known };
         let holder = self.holders.entry(source).or_insert(new);
         let place = |holder: &Holder, places: &Slab<Place<T>, 1>| {
             let first = places.get(holder.silent.head(places)?)?;
@@ -356,9 +394,15 @@ impl<T> Sources<T> {
             self.orders[usize::from(holder.known)].remove(&key);
         }
         let before = holder.held;
-        self.strangers -= if holder.known { 0 } else { before };
+        if !holder.known {
+            self.strangers -= before;
+            self.strangers_served -= holder.served;
+        }
         work(holder, &mut self.places);
-        self.strangers += if holder.known { 0 } else { holder.held };
+        if !holder.known {
+            self.strangers += holder.held;
+            self.strangers_served += holder.served;
+        }
         if let Some(key) = place(holder, &self.places) {
             self.orders[usize::from(holder.known)].insert(key);
         }
