@@ -2,7 +2,7 @@
 //! connection is.
 
 use crate::core::{Fingerprint, Limits, PeersMemory, is_carrier};
-use crate::trust::Credentials;
+use crate::trust::{self, Credentials};
 use ekiden_linux::host::sync::locked;
 use ekiden_model::control::rate_hold::Breaker;
 use ekiden_model::resources::initial_rate::{self, InitialRate};
@@ -24,6 +24,8 @@ pub(crate) const MOST_THREADS: usize = 8;
 /// One address, of one thread or several.
 #[derive(Debug)]
 pub(crate) struct Address {
+    /// Makes keys of identifiers and resets this address's own (RFC 9000 §21.11). It is the same after a restart.
+    pub(super) salt: Vec<u8>,
     pub(super) initials: Mutex<InitialRate>,
     /// Of restrained paths: a tunnel's successor is restrained, too.
     pub(super) breakers: Mutex<BTreeMap<Fingerprint, Breaker>>,
@@ -60,8 +62,9 @@ impl Drop for Place {
 }
 
 impl Address {
-    fn new(limits: &Limits, memory: &Arc<PeersMemory>) -> Arc<Self> {
+    fn new(salt: Vec<u8>, limits: &Limits, memory: &Arc<PeersMemory>) -> Arc<Self> {
         Arc::new(Self {
+            salt,
             initials: Mutex::new(InitialRate::new(initial_rate::Config::default(), Time::ZERO)),
             breakers: Mutex::default(),
             places: Mutex::new(PendingPlaces::new(limits.pending())),
@@ -127,32 +130,38 @@ pub(crate) struct AddressThread {
 }
 
 impl AddressThread {
-    /// The only one.
-    pub(super) fn alone(limits: &Limits) -> Self {
-        Self { address: Address::new(limits, &Arc::default()), nth: 0, count: 1 }
+    /// The only one: of the only address of a relay that listens, or of a socket that connects.
+    pub(super) fn alone(limits: &Limits, listens: bool) -> Self {
+        // after a restart a socket that connects has another port, where no packets come that a reset could answer.
+        // Without randomness TLS begins no tunnel either
+        let random = || trust::random::<32>().unwrap_or_default().to_vec();
+        let salt = if listens { Vec::new() } else { random() };
+        Self { address: Address::new(salt, limits, &Arc::default()), nth: 0, count: 1 }
     }
 
-    /// All of an address; 1 to [`MOST_THREADS`].
+    /// All that listen `at` this address; 1 to [`MOST_THREADS`]. It is the bound one: no two of a relay are equal, while
+    /// port 0 may be configured twice.
     pub(crate) fn all(
+        at: SocketAddr,
         count: usize,
         limits: &Limits,
         memory: &Arc<PeersMemory>,
     ) -> impl Iterator<Item = Self> {
-        let address = Address::new(limits, memory);
+        let address = Address::new(at.to_string().into_bytes(), limits, memory);
         (0..count).map(move |nth| Self { address: Arc::clone(&address), nth, count })
     }
 
     /// Whose connections bear which identifiers.
     pub(crate) fn owners(&self, credentials: &Credentials) -> Owners {
-        let keys =
-            (0..MOST_THREADS as u64).map(|nth| credentials.identifier_key().wrapping_add(nth));
+        let first = credentials.identifier_key(&self.address.salt);
+        let keys = (0..MOST_THREADS as u64).map(|nth| first.wrapping_add(nth));
         let keys = keys.map(HashedConnectionIdGenerator::from_key).collect();
         Owners { keys, own: self.nth, count: self.count }
     }
 }
 
-/// Identifiers of connections, and the thread that each is of. A restarted relay knows those from before, also with
-/// fewer threads: only then does it answer with a reset.
+/// Identifiers of an address's connections, and the thread that each is of. A restarted relay knows those from before,
+/// also with fewer threads: only then does it answer with a reset. Another address of the relay knows none of them.
 pub(crate) struct Owners {
     keys: Vec<HashedConnectionIdGenerator>,
     own: usize,
@@ -204,14 +213,18 @@ impl ConnectionIdGenerator for Owners {
 mod tests {
     use super::*;
 
+    fn all(at: &str, count: usize) -> Vec<AddressThread> {
+        let at = at.parse().unwrap();
+        AddressThread::all(at, count, &Limits::default(), &Arc::default()).collect()
+    }
+
     #[test]
     fn each_identifier_is_of_one_thread_also_after_a_restart_with_fewer() {
         let credentials = Credentials::generate().unwrap();
-        let threads: Vec<_> = AddressThread::all(8, &Limits::default(), &Arc::default()).collect();
+        let threads = all("0.0.0.0:4433", 8);
         let mut owners: Vec<_> = threads.iter().map(|one| one.owners(&credentials)).collect();
-        let fewer: Vec<_> = AddressThread::all(3, &Limits::default(), &Arc::default())
-            .map(|one| one.owners(&credentials))
-            .collect();
+        let fewer = all("0.0.0.0:4433", 3);
+        let fewer: Vec<_> = fewer.iter().map(|one| one.owners(&credentials)).collect();
         for nth in 0..owners.len() {
             for _ in 0..1_000 {
                 let identifier = owners[nth].generate_cid();
@@ -220,8 +233,27 @@ mod tests {
                 assert_eq!(fewer.iter().filter(|one| one.validate(&identifier).is_ok()).count(), 1);
             }
         }
-        let other =
-            AddressThread::alone(&Limits::default()).owners(&Credentials::generate().unwrap());
+        let other = all("0.0.0.0:4433", 1)[0].owners(&Credentials::generate().unwrap());
         assert_eq!(other.of(&owners[0].generate_cid()), None);
+    }
+
+    #[test]
+    fn sockets_of_a_relay_know_no_identifier_of_each_other() {
+        let credentials = Credentials::generate().unwrap();
+        let connecting = || vec![AddressThread::alone(&Limits::default(), false)];
+        let sockets = [
+            all("0.0.0.0:4433", 1),
+            all("[::]:4433", 1),
+            all("0.0.0.0:443", 1),
+            connecting(),
+            connecting(),
+        ];
+        let mut owners: Vec<_> = sockets.iter().map(|one| one[0].owners(&credentials)).collect();
+        for nth in 0..owners.len() {
+            let identifier = owners[nth].generate_cid();
+            for (other, of) in owners.iter().enumerate() {
+                assert_eq!(of.of(&identifier), (other == nth).then_some(0), "{nth} {other}");
+            }
+        }
     }
 }

@@ -147,7 +147,7 @@ fn quinn(
     (listens, seed): (bool, Option<[u8; 32]>),
     thread: AddressThread,
 ) -> quinn_proto::Endpoint {
-    let mut config = EndpointConfig::new(credentials.reset_key());
+    let mut config = EndpointConfig::new(credentials.reset_key(&thread.address.salt));
     // identifiers that a restarted relay knows for its own: only then does it answer with a reset
     let own = credentials.clone();
     config.cid_generator(move || Box::new(thread.owners(&own)));
@@ -162,8 +162,8 @@ fn quinn(
 const STRANGERS: usize = 64;
 
 impl Endpoint {
-    /// Without peers. With `listens` they may open tunnels here. `origin` is the instant of
-    /// [`Time::ZERO`]; `seed` makes identifiers repeatable, for tests alone.
+    /// Without peers. With `listens` they may open tunnels here, and the relay listens at no other address. `origin`
+    /// is the instant of [`Time::ZERO`]; `seed` makes identifiers repeatable, for tests alone.
     pub fn new(
         credentials: Credentials,
         limits: Limits,
@@ -171,7 +171,7 @@ impl Endpoint {
         origin: Instant,
         seed: Option<[u8; 32]>,
     ) -> Self {
-        let alone = AddressThread::alone(&limits);
+        let alone = AddressThread::alone(&limits, listens);
         Self::of_thread(credentials, limits, (listens, origin, seed), alone)
     }
 

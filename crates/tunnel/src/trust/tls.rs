@@ -127,10 +127,11 @@ impl Credentials {
         Ok(client)
     }
 
-    /// The key of stateless resets (RFC 9000 §10.3), which outlives a restart, so that peers notice
-    /// at once.
-    pub(crate) fn reset_key(&self) -> Arc<dyn HmacKey> {
-        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &self.key))
+    /// The key of stateless resets (RFC 9000 §10.3) of an address with this salt. It outlives a restart, so that peers
+    /// notice at once. No other socket of the relay may have it: asked there, it would give what ends tunnels here.
+    pub(crate) fn reset_key(&self, salt: &[u8]) -> Arc<dyn HmacKey> {
+        let key = self.derived(b"stateless resets", salt);
+        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()))
     }
 
     /// The key of the tokens by which others show their address (RFC 9000 §8.1.4), the same for all threads.
@@ -139,11 +140,19 @@ impl Credentials {
         Arc::new(salt.extract(&self.key))
     }
 
-    /// Checks this relay's connection identifiers before a reset is answered.
-    pub(crate) fn identifier_key(&self) -> u64 {
+    /// Checks the connection identifiers of an address with this salt before a reset is answered.
+    pub(crate) fn identifier_key(&self, salt: &[u8]) -> u64 {
+        let key = self.derived(b"connection identifiers", salt);
+        key.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    }
+
+    /// A key for one use; no label begins with another.
+    fn derived(&self, label: &[u8], salt: &[u8]) -> hmac::Tag {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
-        let tag = hmac::sign(&key, b"connection identifiers");
-        tag.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+        let mut context = hmac::Context::with_key(&key);
+        context.update(label);
+        context.update(salt);
+        context.sign()
     }
 }
 

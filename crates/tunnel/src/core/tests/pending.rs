@@ -417,10 +417,10 @@ fn meet_threads(near: &mut Endpoint, threads: &mut [Endpoint], start: Time, of: 
 
 #[test]
 fn lanes_that_come_to_two_threads_make_no_two_tunnels() {
-    let Network { now, ends: [mut near, far], .. } = Network::new(&Path::default());
+    let Network { now, ends: [mut near, far], addresses, .. } = Network::new(&Path::default());
     let peer = AdmittedPeer { fingerprint: near.credentials.fingerprint(), terms: slow() };
     let memory = Arc::default();
-    let mut threads: Vec<Endpoint> = AddressThread::all(2, &far.limits, &memory)
+    let mut threads: Vec<Endpoint> = AddressThread::all(addresses[FAR], 2, &far.limits, &memory)
         .map(|thread| {
             let way = (true, far.origin, None);
             Endpoint::of_thread(far.credentials.clone(), far.limits, way, thread)

@@ -177,6 +177,63 @@ fn a_relay_that_was_restarted_is_noticed_at_once() {
     assert_eq!(network.down(NEAR), Some("the peer was restarted"));
 }
 
+/// One that listens at this address with FAR's certificate.
+fn listening(network: &Network, at: &str) -> Endpoint {
+    let far = &network.ends[FAR];
+    let at = at.parse().unwrap();
+    let thread = AddressThread::all(at, 1, &far.limits, &Arc::default()).next().unwrap();
+    Endpoint::of_thread(far.credentials.clone(), far.limits, (true, far.origin, None), thread)
+}
+
+/// The identifier that a packet from NEAR to FAR bears for all to read.
+fn identifier_of_a_packet(network: &mut Network) -> [u8; 8] {
+    let flow = network.flow(80);
+    let near = &mut network.ends[NEAR];
+    near.write(network.now, flow, pattern(0, 1_000));
+    let mut buf = Vec::new();
+    while near.transmit(network.now, &mut buf).is_none() {
+        network.now += Span::from_millis(1);
+        near.on_deadline(network.now);
+    }
+    assert_eq!(buf[0] & 0x80, 0, "of no handshake");
+    buf[1..9].try_into().unwrap()
+}
+
+/// Asks a socket with this identifier, and gives NEAR its answer as if it came from FAR.
+fn forge_answer(network: &mut Network, socket: &mut Endpoint, identifier: [u8; 8]) {
+    let mut packet = [0x40; 40];
+    packet[1..9].copy_from_slice(&identifier);
+    let asks = SocketAddr::from(([100, 64, 0, 9], 9));
+    socket.receive(network.now, asks, BytesMut::from(&packet[..]));
+    let mut buf = Vec::new();
+    while let Some(out) = socket.transmit(network.now, &mut buf) {
+        let answer = BytesMut::from(&buf[..out.size]);
+        network.ends[NEAR].receive(network.now, network.addresses[FAR], answer);
+    }
+    network.run_for(Span::from_millis(500));
+}
+
+#[test]
+fn no_other_socket_of_a_relay_answers_so_that_its_tunnels_end() {
+    let mut network = Network::new(&Path::default());
+    network.ends[FAR] = listening(&network, "0.0.0.0:4433");
+    let invited = Invited { secret: crate::trust::hash(SECRET), terms: slow() };
+    network.ends[FAR].admit(network.now, &[], &[invited]);
+    network.set_up();
+    network.run_for(Span::from_secs(3));
+    let identifier = identifier_of_a_packet(&mut network);
+    let far = &network.ends[FAR];
+    let connects = Endpoint::new(far.credentials.clone(), far.limits, false, far.origin, None);
+    for mut other in [listening(&network, "[::]:4433"), connects] {
+        forge_answer(&mut network, &mut other, identifier);
+        assert!(network.is_up(NEAR) && network.down(NEAR).is_none(), "{:?}", network.down(NEAR));
+    }
+    // the same address, as after a restart: what it answers is believed
+    let mut same = listening(&network, "0.0.0.0:4433");
+    forge_answer(&mut network, &mut same, identifier);
+    assert_eq!(network.down(NEAR), Some("the peer was restarted"));
+}
+
 #[test]
 fn an_address_that_changes_does_not_matter() {
     let mut network = Network::up(&Path::default());

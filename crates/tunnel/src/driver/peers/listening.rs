@@ -42,7 +42,7 @@ impl Listening {
         let limits = limits_for_path(settings.limits, None);
         let count = sockets.len();
         let mut drivers = Vec::with_capacity(count);
-        for thread in AddressThread::all(count, &limits, memory) {
+        for thread in AddressThread::all(address, count, &limits, memory) {
             let siblings = match count {
                 1 => Siblings::default(),
                 _ => Siblings::new(credentials, &thread),
