@@ -14,8 +14,10 @@ import time
 
 from addresses import ACCESS, OTHER, secured
 from doors import DATA, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, frame, literal
+from memory import MOST_MIB
 from relay import PORTS, ask, ask_in_turn, connect, origin, small
 from relay import secured as in_tls
+from verdicts import answered, lives, most, ratio
 
 SECONDS = 8
 PROCESSES = 2
@@ -26,8 +28,6 @@ END_STREAM = 1
 CANCEL = struct.pack(">I", 8)
 # in one call: 500 frames or streams
 EACH = 500
-# the budgets for heads, TLS and HTTP/2 (64 and 192 MiB), and what the issue of a small group allows besides
-MOST_MIB = 64 + 192 + 64
 
 
 def head(method, to, path=None):
@@ -171,62 +171,63 @@ def dead_name_server():
     return taken
 
 
+def asked_beside(relay, second, target, arguments):
+    """What another address sees of `relay`, and of a second one that nobody attacks, while processes attack. Each calls
+    `target` with `arguments`, two counts, and an event that stops it. The sums of both counts, and figures."""
+    to = origin(small)
+    without = ask(relay.address, to, OTHER, REQUESTS // 2)
+    lines = len(relay.log().splitlines())
+    stop, counts = multiprocessing.Event(), [multiprocessing.Array("q", 2) for _ in range(PROCESSES)]
+    each = [(*arguments, one, stop) for one in counts]
+    processes = [multiprocessing.Process(target=target, args=all_of, daemon=True) for all_of in each]
+    for process in processes:
+        process.start()
+    begun = time.monotonic()
+    attacked, beside = ask_in_turn([relay.address, second.address], to, OTHER, REQUESTS)
+    time.sleep(max(0, begun + SECONDS - time.monotonic()))
+    seconds = time.monotonic() - begun
+    stop.set()
+    for process in processes:
+        process.join(3)
+        process.kill()
+        process.join()
+    return [sum(one[at] for one in counts) for at in range(2)], {
+        "seconds": round(seconds, 1),
+        "lines_a_second": round((len(relay.log().splitlines()) - lines) / seconds, 2),
+        "resident_most_mib": relay.memory()[1] >> 20,
+        "lives": relay.lives(),
+        "without": without,
+        "attacked": attacked,
+        "second_relay": beside,
+        "p99_to_without": ratio(attacked, without, "p99_ms"),
+        "p99_to_second_relay": ratio(attacked, beside, "p99_ms"),
+    }
+
+
 def one(name, pieces, protocol, server, taken):
     dns = f'[dns]\nservers = ["127.0.0.1:{server.getsockname()[1]}"]\n'
-    with secured(ACCESS + dns) as relay, secured(ACCESS + dns) as bystander:
-        to = origin(small)
-        peace = ask(relay.address, to, OTHER, REQUESTS // 2)
-        lines, before = len(relay.log().splitlines()), [one.value for one in taken]
-        stop, shown = multiprocessing.Event(), [multiprocessing.Array("q", 2) for _ in range(PROCESSES)]
-        reads = not name.endswith("unread")
-        each = [(relay.address, pieces, protocol, reads, one, stop) for one in shown]
-        processes = [multiprocessing.Process(target=attack, args=arguments, daemon=True) for arguments in each]
-        for process in processes:
-            process.start()
-        begun = time.monotonic()
-        attacked, beside = ask_in_turn([relay.address, bystander.address], to, OTHER, REQUESTS)
-        time.sleep(max(0, begun + SECONDS - time.monotonic()))
-        seconds = time.monotonic() - begun
-        stop.set()
-        for process in processes:
-            process.join(3)
-            process.kill()
-            process.join()
-        figures = {
-            "seconds": round(seconds, 1),
-            "connections": sum(one[0] for one in shown),
-            "sent_mb": round(sum(one[1] for one in shown) / 1e6, 1),
+    with secured(ACCESS + dns) as relay, secured(ACCESS + dns) as second:
+        before, reads = [one.value for one in taken], not name.endswith("unread")
+        (connections, sent), figures = asked_beside(relay, second, attack, (relay.address, pieces, protocol, reads))
+        figures |= {
+            "connections": connections,
+            "sent_mb": round(sent / 1e6, 1),
             "origin_connections": [now.value - then for now, then in zip(taken, before)],
-            "lines_a_second": round((len(relay.log().splitlines()) - lines) / seconds, 2),
-            "resident_most_mib": relay.memory()[1] >> 20,
-            "lives": relay.lives(),
-            "peace": peace,
-            "attacked": attacked,
-            "bystander": beside,
         }
-        for other, of in [("peace", peace), ("bystander", beside)]:
-            if of.get("p99_ms"):
-                figures[f"p99_to_{other}"] = round(attacked.get("p99_ms", 0) / of["p99_ms"], 2)
         print(name, figures, file=sys.stderr, flush=True)
         return figures
 
 
 def run():
-    (at, answered), (quiet, held) = counted(small), counted(says_nothing)
+    (at, served), (quiet, held) = counted(small), counted(says_nothing)
     server = dead_name_server()
     kinds = [(name, pieces, "h2") for name, pieces in http2(at, quiet).items()]
     kinds += [(name, pieces, None) for name, pieces in http1(at, quiet).items()]
-    return {name: one(name, pieces, protocol, server, (answered, held)) for name, pieces, protocol in kinds}
+    return {name: one(name, pieces, protocol, server, (served, held)) for name, pieces, protocol in kinds}
 
 
-def faults(shown):
-    """What is not as the page of results says, in words."""
-    for kind, figures in shown.items():
-        if not figures["lives"]:
-            yield f"{kind}: the relay ended"
-        elif figures["attacked"]["answered"] < figures["attacked"]["asked"]:
-            yield f"{kind}: another address was not served"
-        if figures["lines_a_second"] > 1:
-            yield f"{kind}: {figures['lines_a_second']} lines of log a second"
-        if figures["resident_most_mib"] > MOST_MIB:
-            yield f"{kind}: {figures['resident_most_mib']} MiB of memory"
+def verdicts(shown):
+    yield lives(shown)
+    yield answered("another address", {kind: of["attacked"] for kind, of in shown.items()})
+    yield most("lines of log", {kind: of["lines_a_second"] for kind, of in shown.items()}, 1, "a second")
+    yield most("memory of the relay", {kind: of["resident_most_mib"] for kind, of in shown.items()}, MOST_MIB, "MiB")

@@ -3,8 +3,9 @@
 import contextlib
 import os
 import pathlib
-import sys
 import time
+
+from verdicts import NotRun
 
 ROOT = pathlib.Path("/sys/fs/cgroup")
 
@@ -14,13 +15,13 @@ class MemoryGroup:
 
     def __init__(self, name, limit):
         if os.geteuid() != 0:
-            sys.exit("`memory` makes a control group, which needs root: sudo, or leave it out")
+            raise NotRun("`memory` makes a control group, which needs root: sudo, or leave it out")
         self.limit = limit
         controllers = ROOT / "cgroup.controllers"
         self.second = controllers.exists() and "memory" in controllers.read_text().split()
         self.folder = (ROOT if self.second else ROOT / "memory") / name
         if not self.second and not self.folder.parent.exists():
-            sys.exit(f"no memory controller at {ROOT}: mount cgroup2 there, or leave `memory` out")
+            raise NotRun(f"no memory controller at {ROOT}: mount cgroup2 there, or leave `memory` out")
         self.procs = self.folder / "cgroup.procs"
 
     def __enter__(self):

@@ -6,6 +6,7 @@ import time
 from addresses import ACCESS, secured
 from doors import ACK, PING, PREFACE, SETTINGS, frame
 from relay import connect, secured as in_tls
+from verdicts import most
 
 SECONDS = 5
 MOST = 32 << 20
@@ -52,11 +53,9 @@ def bad_hello():
     yield b"\x16\x03\x01\x00\x05aaaaa"
 
 
-def faults(shown):
-    """What is not as the page of results says, in words."""
+def verdicts(shown):
     for kind, figures in shown.items():
-        if figures["lines_a_second"] > 1:
-            yield f"{kind}: {figures['lines_a_second']} lines of log a second"
+        yield most(f"{kind}, lines of log", {kind: figures["lines_a_second"]}, 1, "a second")
 
 
 def run():

@@ -28,22 +28,26 @@ def allow_descriptors():
 
 
 def machine():
+    """As kept results of studies have it."""
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
-    return f"{model}, {os.cpu_count()} processors, Linux {os.uname().release}"
+    with open("/proc/meminfo") as file:
+        memory = next(int(line.split()[1]) for line in file if line.startswith("MemTotal"))
+    kernel, load = os.uname().release, round(os.getloadavg()[0], 2)
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": kernel, "memory_kib": memory, "load": load}
 
 
 class Relay:
-    """`ekiden serve` with this configuration, on a port of 127.0.0.1."""
+    """`ekiden serve` with this configuration, on a port of `host`."""
 
-    def __init__(self, config, listen=True, cgroup=None):
+    def __init__(self, config, listen=True, cgroup=None, host="127.0.0.1"):
         self.folder = tempfile.TemporaryDirectory(prefix="attack-")
         self.path = pathlib.Path(self.folder.name)
         (self.path / "ekiden").mkdir()
         (self.path / "state").mkdir()
         self.port = next(PORTS)
-        self.address = ("127.0.0.1", self.port)
-        listen = f'listen = ["127.0.0.1:{self.port}"]\n' if listen else ""
+        self.address = (host, self.port)
+        listen = f'listen = ["{host}:{self.port}"]\n' if listen else ""
         self.control = self.path / "ekiden.sock"
         listen += f'control = "{self.control}"\n'
         text = config.replace("DIR", str(self.path))
@@ -93,10 +97,12 @@ class Relay:
         return (self.path / "log").read_text()
 
     def memory(self):
-        """Resident bytes: now, and at most."""
-        lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        """Resident bytes: now, and at most. None of a relay that has ended."""
+        lines = []
+        with contextlib.suppress(OSError):
+            lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         of = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
-        return int(of["VmRSS"]) << 10, int(of["VmHWM"]) << 10
+        return int(of.get("VmRSS", 0)) << 10, int(of.get("VmHWM", 0)) << 10
 
     def lives(self):
         return self.process.poll() is None
@@ -123,11 +129,15 @@ def certificate(folder):
     return f'[tls]\ncertificate = "{cert}"\nkey = "{key}"\n'
 
 
-def secured(stream, protocol):
+def tls_client(protocol):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols([protocol])
-    return context.wrap_socket(stream, server_hostname="relay.test")
+    return context
+
+
+def secured(stream, protocol):
+    return tls_client(protocol).wrap_socket(stream, server_hostname="relay.test")
 
 
 def connect(to, source="127.0.0.1", timeout=20, receives=None):

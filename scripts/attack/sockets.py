@@ -11,6 +11,7 @@ from addresses import ACCESS, OTHER
 from memory import endless
 from relay import Relay, origin, percentile, request, small
 from silent import Silent
+from verdicts import NotRun, Verdict, answered
 
 TCP_MEM = pathlib.Path("/proc/sys/net/ipv4/tcp_mem")
 # pages: 48, 64 and 96 MiB, as a machine of 1 GB has
@@ -24,7 +25,7 @@ REQUESTS, SECONDS = 50, 15
 @contextlib.contextmanager
 def little_memory():
     if os.geteuid() != 0:
-        sys.exit("`sockets` sets net.ipv4.tcp_mem, which needs root: sudo, or leave it out")
+        raise NotRun("`sockets` sets net.ipv4.tcp_mem, which needs root: sudo, or leave it out")
     before = TCP_MEM.read_text()
     try:
         TCP_MEM.write_text(PAGES)
@@ -71,10 +72,7 @@ def run():
         return shown
 
 
-def faults(shown):
-    """What is not as the page of results says, in words."""
-    for look in ["low", "later", "at_last"]:
-        if shown[look]["another"]["answered"] < shown[look]["another"]["asked"]:
-            yield f"{look}: another address was not served"
-    if not shown["at_last"]["stalled_evicted"]:
-        yield "no reader that stopped was closed"
+def verdicts(shown):
+    yield answered("another address", {look: shown[look]["another"] for look in ["low", "later", "at_last"]})
+    closed = shown["at_last"]["stalled_evicted"] or 0
+    yield Verdict("readers that stopped and were closed", "one at least", str(closed), closed > 0)
