@@ -9,7 +9,7 @@
 # make suites others' suites: h2spec, Autobahn, http-cache-tests, curl's tests, testssl; ARGS="h2spec cache"
 # make dashboard  the daemon's pages in Chromium: Playwright, axe, Lighthouse, first paint over a long link; ARGS="look"; root
 # make soak   HOURS (0.05) of traffic through every door while faults happen, drawn by SEED; root
-# make attack  floods on loopback, and what the relay lets them have, in ARGS (all); root and some minutes
+# make attack  floods on loopback, and what the relay lets them have; ARGS="tls syns --json FILE --strict"; root and some minutes
 # make packages  Debian packages, static programs, container images, in target/packages
 # make repository KEY=…  an apt repository of them, signed by that key of gpg, in target/repository
 # make packages-test  installs, runs and purges them in a fresh Debian 12; root and some minutes

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Attacks a relay, on loopback, within bounds of time and count, and says what held.
 
-    scripts/attack/attack.py rates addresses memory sockets log logins initials ring floods    # or some of them
+    scripts/attack/attack.py rates addresses memory sockets log logins initials ring floods tls syns    # or some of them
 
-Takes ekiden from $EKIDEN, otherwise target/release. As root: `memory` needs a control group, and `sockets` sets
-`net.ipv4.tcp_mem`. `initials` needs aioquic (pip).
+Takes ekiden from $EKIDEN, otherwise target/release. As root: `memory` needs a control group, `sockets` sets
+`net.ipv4.tcp_mem`, and `syns` makes network namespaces, with `ip`. `initials` needs aioquic (pip).
 
 Each part says what was wanted, what was seen, and "held" or "did not hold", one line a figure. Its figures go to standard
 error, as JSON. `--json FILE` writes figures and verdicts with the command, the machine, the version and the commit.
@@ -27,7 +27,7 @@ import traceback
 import relay
 from verdicts import NotRun, Verdict
 
-ALL = ["rates", "addresses", "memory", "sockets", "log", "logins", "initials", "ring", "floods"]
+ALL = ["rates", "addresses", "memory", "sockets", "log", "logins", "initials", "ring", "floods", "tls", "syns"]
 
 
 def arguments():
