@@ -12,7 +12,6 @@
 mod certificate;
 mod folder;
 mod order;
-mod panics;
 mod watch;
 mod web;
 mod words;

@@ -3,11 +3,11 @@
 use crate::certificate::{Issued, now, seconds, stamp};
 use crate::folder::{Folder, Unfinished};
 use crate::order::{self, Failed};
-use crate::panics::caught;
 use crate::web::Web;
 use crate::words;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ekiden_linux::host::panics::caught;
 use ekiden_model::renewal::{Config, Renewal};
 use ekiden_model::units::{Span, Time};
 use ekiden_proxy::policy::trust;

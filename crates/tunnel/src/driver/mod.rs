@@ -29,7 +29,6 @@ pub use crate::driver::peers::{
     Incoming, OpenError, Peers, Probe, Settings, StartError, TransportMode, TunnelStatus, probe,
 };
 pub use pacing::PacingError;
-pub use restart::restarted;
 
 use crate::core::{Endpoint, Event, FlowId, TunnelId};
 use crate::driver::carrier::CarrierEnd;

@@ -1,7 +1,7 @@
 //! Known peers and their tunnels: connects, again and again, to those that invited this relay, and
 //! listens for those it invited.
 
-use super::{Driver, Flow, PacingError, locked, restarted};
+use super::{Driver, Flow, PacingError, locked};
 use crate::core::{Limits, Snapshot};
 use crate::driver::peers::connect::Joined;
 use crate::driver::peers::listening::Listening;
@@ -10,6 +10,7 @@ use crate::frame::Opening;
 use crate::frame::reason::Reason;
 use crate::trust::{self, Credentials, Peer, Store, StoreError};
 use ekiden_linux::host::clock;
+use ekiden_linux::host::panics::restarted;
 use ekiden_model::connect::outage::Outage;
 use ekiden_model::units::Span;
 pub use probe::{Probe, probe};
