@@ -29,6 +29,7 @@ pub use status_cache::{Doctor, Running, TrialAlerts, TrialOutcome, TrialOutcomes
 use audit::Audit;
 pub use audit::{ChangeByCommand, quoted, record_command};
 use ekiden_config::{At, Management};
+use ekiden_linux::host::panics::restarted;
 use operators::OperatorLogins;
 use problem::Problem;
 use reload::Reloads;
@@ -183,10 +184,16 @@ impl Admin {
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config),
         });
-        let serving = tokio::spawn(server::serve(listener, router(&shared)));
-        let looking = tokio::spawn(server::health::watch(Arc::clone(&shared)));
-        let reading = tokio::spawn(server::health::watch_operators(Arc::clone(&shared)));
-        let tasks = [serving, looking, reading];
+        let (listener, answers) = (Arc::new(listener), router(&shared));
+        let [looked, read] = [(); 2].map(|()| Arc::clone(&shared));
+        let serve = move || server::serve(Arc::clone(&listener), answers.clone());
+        let look = move || server::health::watch(Arc::clone(&looked));
+        let read = move || server::health::watch_operators(Arc::clone(&read));
+        let tasks = [
+            tokio::spawn(restarted("the management port", serve)),
+            tokio::spawn(restarted("the look whether the relay is ready", look)),
+            tokio::spawn(restarted("the look at the file of operators", read)),
+        ];
         #[cfg(feature = "dashboard")]
         let recording = config.folder.as_ref().ok().and_then(|folder| {
             history::Recording::start(&folder.join("history"), Arc::clone(&shared))

@@ -28,11 +28,14 @@ pub use message::{AlertDocument, AlertMessage};
 pub use post::{PostAnswer, PostTarget};
 
 use ekiden_config::{AlertSecrets, Alerts};
+use ekiden_linux::host::panics::restarted;
+use ekiden_linux::host::sync::locked;
 use ekiden_proxy::Handle;
 use serde::{Deserialize, Serialize};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -87,6 +90,8 @@ pub struct Trial {
 #[derive(Debug)]
 pub struct Alerting {
     asks: mpsc::Sender<Ask>,
+    /// With which the watch begins anew after a panic.
+    settings: Arc<Mutex<AlertSettings>>,
     task: JoinHandle<()>,
 }
 
@@ -101,7 +106,8 @@ enum Ask {
 
 impl Alerting {
     /// Begins, on the current tokio runtime. `folder` is the state folder, where what stands is kept over a restart;
-    /// without one it is forgotten. `shared` is asked where relays share quotas.
+    /// without one it is forgotten. `shared` is asked where relays share quotas. A watch that panics begins anew, as with
+    /// the program: what it had still to send is lost.
     pub fn start(
         settings: AlertSettings,
         handle: Handle,
@@ -109,14 +115,37 @@ impl Alerting {
         shared: Option<AskShared>,
     ) -> Self {
         let (asks, asked) = mpsc::channel(8);
-        let watch = watch::Watch::new(settings, (handle, shared), folder);
-        Self { asks, task: tokio::spawn(watch.run(asked)) }
+        let (settings, asked) =
+            (Arc::new(Mutex::new(settings)), Arc::new(tokio::sync::Mutex::new(asked)));
+        let latest = Arc::clone(&settings);
+        let watch = move || {
+            let (settings, asked) = (locked(&latest).clone(), Arc::clone(&asked));
+            let (around, folder) = ((handle.clone(), shared.clone()), folder.clone());
+            async move {
+                let mut asked = asked.lock_owned().await;
+                // it reads a file, whose disk may hang
+                let watch = move || watch::Watch::new(settings, around, folder);
+                match tokio::task::spawn_blocking(watch).await {
+                    Ok(watch) => watch.run(&mut asked).await,
+                    Err(error) => {
+                        if let Ok(panic) = error.try_into_panic() {
+                            resume_unwind(panic);
+                        }
+                    }
+                }
+            }
+        };
+        let task = tokio::spawn(restarted("the watch for alerts", watch));
+        Self { asks, settings, task }
     }
 
     /// Other settings from now on.
     pub fn follow(&self, settings: AlertSettings) {
-        if self.asks.try_send(Ask::Follow(Box::new(settings))).is_err() {
-            tracing::error!("new settings of [alerts] are not in effect: reload again");
+        match self.asks.try_send(Ask::Follow(Box::new(settings.clone()))) {
+            Ok(()) => *locked(&self.settings) = settings,
+            Err(_) => {
+                tracing::error!("new settings of [alerts] are not in effect: reload again");
+            }
         }
     }
 
@@ -145,5 +174,40 @@ impl Trials {
             return Vec::new();
         }
         answered.await.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_proxy::Server;
+    use ekiden_proxy::settings::Settings;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn a_watch_that_panics_begins_anew_and_hears_what_is_asked() {
+        let settings =
+            Settings { listen: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let looked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looked);
+        let shared: AskShared = Arc::new(move || {
+            let nth = counted.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                assert!(nth > 0, "a test asked for it");
+                None
+            })
+        });
+        let (alerts, secrets) = (Alerts::default(), AlertSecrets::default());
+        let settings = AlertSettings { alerts, secrets, relay: "h".to_owned() };
+        let alerting = Alerting::start(settings.clone(), server.handle(), None, Some(shared));
+        // nobody listens there any more
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let webhook = Some(format!("http://{address}/"));
+        let alerts = Alerts { webhook, ..Alerts::default() };
+        alerting.follow(AlertSettings { alerts, ..settings });
+        assert_eq!(alerting.trials().send().await.len(), 1);
+        assert!(looked.load(Ordering::Relaxed) > 1);
     }
 }

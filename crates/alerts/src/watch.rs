@@ -102,7 +102,7 @@ impl Watch {
     }
 
     /// Works until it is aborted.
-    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Ask>) {
+    pub(crate) async fn run(mut self, asked: &mut mpsc::Receiver<Ask>) {
         let mut next_look = Time::ZERO;
         loop {
             if clock::now() >= next_look {

@@ -12,6 +12,7 @@ mod otlp;
 
 use attempt::{Attempt, Exporter};
 use ekiden_config::{Secret, Traces, WebhookUrl};
+use ekiden_linux::host::panics::restarted;
 use ekiden_model::units::Share;
 use ekiden_proxy::Handle;
 use ekiden_proxy::observe::traces::FinishedTrace;
@@ -61,7 +62,9 @@ impl TraceExport {
     pub fn start(settings: TraceSettings, handle: Handle) -> Self {
         tell(&handle, &settings);
         let (sender, receiver) = watch::channel(settings);
-        let task = tokio::spawn(run(receiver, handle.clone()));
+        let of = handle.clone();
+        let send = move || run(receiver.clone(), of.clone());
+        let task = tokio::spawn(restarted("the sending of traces", send));
         Self { settings: sender, handle, task }
     }
 

@@ -7,10 +7,13 @@ use super::queue::{FairQueue, Pushed, Ticket};
 use super::verdicts::{Digest, VerdictCache};
 use crate::account::AccountId;
 use crate::{locked, password};
+use ekiden_linux::host::panics::restarted_on_thread;
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+#[cfg(test)]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -66,6 +69,9 @@ struct Shared {
     state: Mutex<State>,
     /// Something came, or all is over.
     changed: Condvar,
+    /// It is to panic at the next attempt.
+    #[cfg(test)]
+    panics: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -89,7 +95,7 @@ impl PasswordHasher {
     pub(crate) fn begin() -> std::io::Result<Self> {
         let shared = Arc::new(Shared::new());
         let theirs = Arc::clone(&shared);
-        thread::Builder::new().name("passwords".to_owned()).spawn(move || theirs.work())?;
+        thread::Builder::new().name("passwords".to_owned()).spawn(move || theirs.run())?;
         Ok(Self(shared))
     }
 
@@ -162,7 +168,13 @@ impl Shared {
             kept: VerdictCache::default(),
             ended: false,
         };
-        Self { begun: Instant::now(), state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            begun: Instant::now(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            #[cfg(test)]
+            panics: AtomicBool::new(false),
+        }
     }
 
     fn now(&self) -> Time {
@@ -196,7 +208,7 @@ impl Shared {
         Some(Place { shared: self, key, line, ticket, verdict })
     }
 
-    fn work(&self) {
+    fn run(&self) {
         /// Nobody waits for a thread that is gone.
         struct Ending<'a>(&'a Shared);
         impl Drop for Ending<'_> {
@@ -207,7 +219,15 @@ impl Shared {
         let _ending = Ending(self);
         // of this thread alone (setpriority(2)); where that is refused it is as urgent as the others
         let _ = rustix::process::setpriority_process(None, BEHIND);
+        restarted_on_thread("the check of passwords", || self.work());
+    }
+
+    fn work(&self) {
+        // the one at which a panic ended it has no verdict
+        locked(&self.state).open.retain(|_, open| open.ticket.is_some());
         while let Some((attempt, wait)) = self.next() {
+            #[cfg(test)]
+            assert!(!self.panics.swap(false, Ordering::AcqRel), "a test asked for it");
             let begun = Instant::now();
             let verdict = if wait > Span::ZERO { LoginVerdict::Wait(wait) } else { hash(&attempt) };
             let key = attempt.key();
@@ -382,6 +402,16 @@ mod tests {
             (0..QUEUE as u8).map(|name| enter(there, name, false).unwrap()).collect();
         assert!(enter(there, 101, true).is_none());
         drop(crowd);
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_panics_gives_no_verdict_and_checks_the_next_password() {
+        let hasher = PasswordHasher::begin().unwrap();
+        let stored = password::hash("right password").unwrap();
+        let right = || attempt([100, 64, 0, 1], 1, "right password", &stored);
+        hasher.0.panics.store(true, Ordering::Release);
+        assert_eq!(hasher.verdict(right()).await, LoginVerdict::Busy);
+        assert_eq!(hasher.verdict(right()).await, LoginVerdict::Known(AccountId(7)));
     }
 
     #[tokio::test]

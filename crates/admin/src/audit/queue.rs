@@ -1,9 +1,11 @@
 //! Lines on their way to the disk. A thread writes them in their order, so that none that relays waits for it.
 
 use super::Kind;
+use ekiden_linux::host::panics::message;
 use ekiden_proxy::LogThrottle;
 use std::fmt::Display;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -109,8 +111,11 @@ fn run(mut lines: mpsc::Receiver<Item>, mut write: impl FnMut(&Line) -> io::Resu
             end = Some(done);
             continue;
         };
-        if let Err(error) = write(&line) {
-            log_unwritten(&line, &error);
+        // the lines behind it are still written
+        match catch_unwind(AssertUnwindSafe(|| write(&line))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log_unwritten(&line, &error),
+            Err(panic) => log_unwritten(&line, message(panic.as_ref())),
         }
         let _gone = done.send(());
     }

@@ -107,6 +107,21 @@ async fn a_call_waits_for_the_disk_and_the_thread_of_the_runtime_does_not() {
 }
 
 #[test]
+fn a_panic_at_one_line_keeps_no_later_one_from_the_disk() {
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let (disk, mut panics) = (Arc::clone(&taken), true);
+    let write = move |line: &Line| {
+        assert!(!std::mem::take(&mut panics), "a test asked for it");
+        locked(&disk).push(line.text.to_string());
+        Ok(())
+    };
+    let audit = Audit::start(Path::new("/"), write).unwrap();
+    wait(audit.changed(&CALL));
+    wait(audit.changed(&CALL));
+    assert_eq!(locked(&taken).len(), 1);
+}
+
+#[test]
 fn long_methods_and_paths_are_cut() {
     let (audit, go, taken) = hanging();
     let long = "é".repeat(8 << 10);

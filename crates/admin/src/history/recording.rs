@@ -2,6 +2,7 @@
 
 use super::{History, STEP};
 use crate::{AT_END, Shared};
+use ekiden_linux::host::panics::restarted;
 use ekiden_proxy::observe::status::Summary;
 use jiff::Timestamp;
 use std::path::Path;
@@ -30,7 +31,9 @@ impl Recording {
             }
         };
         let _once = shared.dashboard.history.set(Arc::clone(&history));
-        let task = tokio::spawn(record(Arc::clone(&history), shared));
+        let of = Arc::clone(&history);
+        let record = move || record(Arc::clone(&of), Arc::clone(&shared));
+        let task = tokio::spawn(restarted("the dashboard's history", record));
         Some(Self { history, task })
     }
 

@@ -37,7 +37,7 @@ const END: Duration = Duration::from_secs(55);
 pub(super) struct Peer(pub(super) SocketAddr);
 
 /// Takes connections until the task is ended.
-pub(super) async fn serve(listener: TcpListener, router: axum::Router) {
+pub(super) async fn serve(listener: Arc<TcpListener>, router: axum::Router) {
     let places = Arc::new(Places::new(CONNECTIONS));
     loop {
         match listener.accept().await {

@@ -18,6 +18,7 @@ use ekiden_admin::reload::Reloads;
 use ekiden_admin::{Admin, AdminConfig, Running};
 use ekiden_alerts::Trials;
 use ekiden_config::{self as config, Draft, Loaded, Overrides};
+use ekiden_linux::host::panics::restarted;
 use ekiden_proxy::policy::accounts::Directory;
 use ekiden_proxy::settings::{Accounts, Settings, Udp};
 use ekiden_proxy::{Handle, PendingLines, Server, StartError};
@@ -134,7 +135,13 @@ async fn daemon(
         };
         failed(format!("accounts: {error}"), code)
     })?;
-    let syncing = sync.clone().map(|sync| tokio::spawn(async move { sync.run().await }));
+    let syncing = sync.clone().map(|sync| {
+        let run = move || {
+            let sync = Arc::clone(&sync);
+            async move { sync.run().await }
+        };
+        tokio::spawn(restarted("accounts, their usage and their database", run))
+    });
     let accounts = sync.clone().map(|sync| Arc::new(AccountDirectory::new(sync)));
     let directory = accounts.clone().map(|accounts| -> Arc<dyn Directory> { accounts });
     let (configured, acme) = (settings.listen.clone(), settings.acme.clone());
@@ -150,7 +157,10 @@ async fn daemon(
     traces::announce(&traces);
     let exporting = TraceExport::start(traces, handle.clone());
     let alerting = alerts::start(alerts, &handle, sync.clone(), &loaded.reading);
-    let counting = accounts.clone().map(|accounts| tokio::spawn(count(accounts)));
+    let counting = accounts.clone().map(|accounts| {
+        let count = move || count(Arc::clone(&accounts));
+        tokio::spawn(restarted("the count of usage", count))
+    });
     let (mut addresses, mut listening) = (Vec::new(), Listening::default());
     announce::listening(&mut addresses, handle.status().listen);
     listening.set(&configured, &addresses);

@@ -60,7 +60,10 @@ fn dependencies_point_one_way() {
         // tells people: of the proxy it needs the status and the way out
         ("ekiden-alerts", &["ekiden-model", "ekiden-linux", "ekiden-config", "ekiden-proxy"]),
         // sends traces: of the alerts it needs how a document is posted
-        ("ekiden-traces", &["ekiden-model", "ekiden-config", "ekiden-proxy", "ekiden-alerts"]),
+        (
+            "ekiden-traces",
+            &["ekiden-model", "ekiden-linux", "ekiden-config", "ekiden-proxy", "ekiden-alerts"],
+        ),
         (
             "ekiden-admin",
             &[

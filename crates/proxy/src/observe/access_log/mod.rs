@@ -227,6 +227,20 @@ mod tests {
     }
 
     #[test]
+    fn a_line_at_which_the_thread_panics_is_counted_and_later_ones_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let log = AccessLog::open(&Setting::File(path.clone())).unwrap();
+        // it goes there already
+        assert!(log.pending_lines().wait(LONG));
+        log.queue.panics.store(true, Relaxed);
+        write(&log, 3);
+        assert!(log.pending_lines().wait(LONG));
+        assert_eq!(log.queue.left_out(), 1);
+        assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 2);
+    }
+
+    #[test]
     fn no_thread_begins_until_there_is_a_log() {
         let log = AccessLog::open(&Setting::Off).unwrap();
         log.replace(log.prepare(&Setting::Off).unwrap());

@@ -2,11 +2,14 @@
 //! a disk.
 
 use crate::observe::log_throttle::LogThrottle;
+use ekiden_linux::host::panics::restarted_on_thread;
 use ekiden_linux::host::sync::locked;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::mem;
+#[cfg(test)]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -65,6 +68,9 @@ pub(super) struct Queue {
     on_came: Condvar,
     on_done: Condvar,
     throttle: LogThrottle,
+    /// The thread is to panic at the next item.
+    #[cfg(test)]
+    pub(super) panics: AtomicBool,
 }
 
 impl Queue {
@@ -153,16 +159,33 @@ impl Queue {
 
     fn run(&self) {
         let mut sink = Sink::Off;
+        restarted_on_thread("the access log", || self.work(&mut sink));
+    }
+
+    fn work(&self, sink: &mut Sink) {
+        self.leave_out_taken();
         while let Some(item) = self.take() {
+            #[cfg(test)]
+            assert!(!self.panics.swap(false, Ordering::AcqRel), "a test asked for it");
             let wrote = match item {
                 Item::Line(line) => sink.write(&line),
                 Item::Sink(new) => {
-                    sink = new;
+                    *sink = new;
                     Ok(())
                 }
             };
             self.on_written(&wrote, matches!(sink, Sink::Stderr));
         }
+    }
+
+    /// The line at which a panic ended the thread is not written.
+    fn leave_out_taken(&self) {
+        let mut waiting = locked(&self.waiting);
+        let taken = waiting.came - waiting.items.len() as u64;
+        waiting.left_out += taken - waiting.done;
+        waiting.done = taken;
+        drop(waiting);
+        self.on_done.notify_all();
     }
 
     fn take(&self) -> Option<Item> {
