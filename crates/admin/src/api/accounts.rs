@@ -6,11 +6,11 @@ use super::device::{ChangedAccount, Ready};
 use super::{CommonResponses, Problem, WithAccounts, WithDocument};
 use crate::Shared;
 use crate::documents::{AccountDocument, AccountList};
-use crate::guard::noted;
+use crate::guard::{Intent, noted};
 use crate::wireguard;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use ekiden_accounts::{Account, AccountId, Attributes};
@@ -60,6 +60,7 @@ pub(super) async fn show(
 ))]
 pub(super) async fn add(
     State(shared): State<Arc<Shared>>,
+    Extension(intent): Extension<Intent>,
     document: Result<Document<NewAccount>, Problem>,
 ) -> Response {
     let mut what = "add".to_owned();
@@ -67,6 +68,7 @@ pub(super) async fn add(
         let Document { value: NewAccount(new), noted } = document?;
         let given = new.name.clone().unwrap_or_default();
         what = format!("add: {noted}");
+        intent.say(&what);
         let attributes = Attributes::default();
         let mut account =
             Account { id: AccountId(0), name: given, devices: Vec::new(), attributes };
@@ -98,6 +100,7 @@ pub(super) async fn add(
 ))]
 pub(super) async fn change(
     State(shared): State<Arc<Shared>>,
+    Extension(intent): Extension<Intent>,
     named: AccountPath,
     document: Result<Document<Change>, Problem>,
 ) -> Response {
@@ -106,6 +109,7 @@ pub(super) async fn change(
         let Path(name) = named?;
         let Document { value: change, noted } = document?;
         what = format!("change \"{}\": {noted}", printable(&name));
+        intent.say(&what);
         let store = shared.status.store().await?;
         // not while the database is held
         store.account(&name).await?;
@@ -128,11 +132,16 @@ pub(super) async fn change(
         (status = 404, description = "No such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
         CommonResponses, WithAccounts
 ))]
-pub(super) async fn remove(State(shared): State<Arc<Shared>>, named: AccountPath) -> Response {
+pub(super) async fn remove(
+    State(shared): State<Arc<Shared>>,
+    Extension(intent): Extension<Intent>,
+    named: AccountPath,
+) -> Response {
     let mut what = "remove".to_owned();
     let done = async {
         let Path(name) = named?;
         what = format!("remove \"{}\"", printable(&name));
+        intent.say(&what);
         shared.status.store().await?.remove(&name).await?;
         Ok(StatusCode::NO_CONTENT)
     };

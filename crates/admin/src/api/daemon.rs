@@ -2,9 +2,9 @@
 
 use super::{CommonResponses, Problem};
 use crate::Shared;
-use crate::guard::AuditedAction;
+use crate::guard::{AuditedAction, Intent};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ekiden_proxy::observe::status::{AccountsStatus, FleetStatus};
@@ -76,7 +76,12 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>) -> Result<Response
     (status = 409, description = "The configuration has errors; the old one stays in effect", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
     CommonResponses
 ))]
-pub(super) async fn reload(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn reload(
+    State(shared): State<Arc<Shared>>,
+    Extension(intent): Extension<Intent>,
+) -> Response {
+    let what = "reload";
+    intent.say(what);
     let done = shared.reloads.ask().await;
     shared.status.forget().await;
     let mut response = match done {
@@ -89,7 +94,7 @@ pub(super) async fn reload(State(shared): State<Arc<Shared>>) -> Response {
                 .into_response()
         }
     };
-    response.extensions_mut().insert(AuditedAction("reload".to_owned()));
+    response.extensions_mut().insert(AuditedAction(what.to_owned()));
     response
 }
 

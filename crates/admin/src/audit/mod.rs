@@ -66,7 +66,7 @@ pub(super) struct Entry<'a> {
     token: Option<&'a str>,
     /// The HTTP status; null for a command.
     status: Option<u16>,
-    /// `changed`, `failed` or `refused`.
+    /// `changed`, `failed`, `refused`, or `unknown` where no answer came.
     outcome: &'static str,
     /// What was changed, or why not.
     what: &'a str,
@@ -128,6 +128,11 @@ impl Audit {
     pub(super) fn changed(&self, call: &Call<'_>) -> Written {
         let outcome = if call.status < 400 { "changed" } else { "failed" };
         self.put(Kind::Changes, call, outcome)
+    }
+
+    /// A call that meant to change something, and may have done so.
+    pub(super) fn unknown(&self, call: &Call<'_>) -> Written {
+        self.put(Kind::Changes, call, "unknown")
     }
 
     /// A call that opened a session of the dashboard or ended one.

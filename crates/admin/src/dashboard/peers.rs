@@ -1,13 +1,13 @@
 //! Peers and invitations, as `ekiden peer` has them.
 
 use crate::Shared;
-use crate::guard::noted;
+use crate::guard::{Intent, noted};
 use crate::peers::{self, Invitation, InviteError};
 use crate::problem::Problem;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use ekiden_config::printable;
@@ -72,6 +72,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value
 /// Makes an invitation; its secret is in this answer and nowhere else.
 pub(super) async fn invite(
     State(shared): State<Arc<Shared>>,
+    Extension(intent): Extension<Intent>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -87,6 +88,7 @@ pub(super) async fn invite(
             serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
         let Invite { name, address, send, receive, renew } = asked;
         what = format!("invite \"{}\" to {}", printable(&name), printable(&address));
+        intent.say(&what);
         ekiden_config::name(&name).map_err(Problem::inconsistent)?;
         ekiden_proxy::destination::Destination::parse(&address, None)
             .map_err(|_| Problem::inconsistent("the address is not host:port"))?;
@@ -121,12 +123,14 @@ pub(super) async fn invite(
 
 pub(super) async fn revoke(
     State(shared): State<Arc<Shared>>,
+    Extension(intent): Extension<Intent>,
     named: Result<Path<String>, PathRejection>,
 ) -> Response {
     let mut what = "revoke".to_owned();
     let done = async {
         let Path(name) = named?;
         what = format!("revoke \"{}\"", printable(&name));
+        intent.say(&what);
         let store = store(&shared)?;
         blocking(&shared, move || store.remove(&name).map_err(|error| kept(&error))).await?;
         Ok(StatusCode::NO_CONTENT)

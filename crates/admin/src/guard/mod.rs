@@ -6,9 +6,13 @@
 //! session that was opened with either, as does all below `/page`; `/metrics` from beyond this machine, too.
 
 mod callers;
+mod changing;
 pub mod operators;
 
 pub(crate) use callers::{Callers, READING};
+pub(crate) use changing::Intent;
+#[cfg(feature = "api")]
+pub(crate) use changing::{AuditedAction, noted};
 
 use super::Shared;
 use super::audit::Call;
@@ -18,6 +22,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use changing::Outcome;
 use ekiden_proxy::LogThrottle;
 use operators::{Operator, Role};
 use std::net::IpAddr;
@@ -26,21 +31,6 @@ use std::time::Duration;
 
 /// For all that an answer takes, the request's body among it.
 const LONGEST: Duration = Duration::from_secs(30);
-
-/// What a call changed, or tried to, in words for the audit log; put into the answer by whoever did it.
-#[derive(Debug, Clone)]
-pub(super) struct AuditedAction(pub(super) String);
-
-/// With what the audit log says of it, also where it was refused.
-#[cfg(feature = "api")]
-pub(super) fn noted<T: IntoResponse>(what: String, done: Result<T, Problem>) -> Response {
-    let (what, mut response) = match done {
-        Ok(done) => (what, done.into_response()),
-        Err(problem) => (format!("{what}: {}", problem.detail), problem.into_response()),
-    };
-    response.extensions_mut().insert(AuditedAction(what));
-    response
-}
 
 /// Lets a request through, or not, and writes down what has to be.
 pub(super) async fn check(
@@ -71,19 +61,20 @@ pub(super) async fn check(
         return in_time(next.run(request)).await;
     };
     let leaves = leaves(&method, &path);
+    let intent = Intent::default();
+    request.extensions_mut().insert(intent.clone());
     // whoever goes away meanwhile does not keep a change from being written down
     let done = tokio::spawn(async move {
-        let response = in_time(next.run(request)).await;
+        let Outcome { response, what, is_unknown } = Outcome::of(&intent, next.run(request)).await;
         let written = shared.kept.as_ref().ok().and_then(|kept| {
-            let what =
-                response.extensions().get::<AuditedAction>().map_or("", |what| what.0.as_str());
-            let (method, path) = (method.as_str(), path.as_str());
+            let (method, path, what) = (method.as_str(), path.as_str(), what.as_str());
             let (token, user) = (caller.token(), caller.user());
             let status = response.status().as_u16();
             let call = Call { address, method, path, token, user, status, what };
             match leaves {
-                true if what.is_empty() => None,
+                true if what.is_empty() || status >= 400 => None,
                 true => Some(kept.audit.session(&call)),
+                false if is_unknown => Some(kept.audit.unknown(&call)),
                 false => Some(kept.audit.changed(&call)),
             }
         });
@@ -92,17 +83,19 @@ pub(super) async fn check(
         }
         response
     });
-    let broke = |error: tokio::task::JoinError| {
-        Problem::unavailable("broken", error.to_string()).into_response()
-    };
-    done.await.unwrap_or_else(broke)
+    done.await.unwrap_or_else(|error| broken(error.to_string()).into_response())
 }
 
 async fn in_time(answer: impl Future<Output = Response>) -> Response {
-    tokio::time::timeout(LONGEST, answer).await.unwrap_or_else(|_| {
-        let late = format!("not done within {} s", LONGEST.as_secs());
-        Problem::unavailable("late", late).into_response()
-    })
+    tokio::time::timeout(LONGEST, answer).await.unwrap_or_else(|_| late().into_response())
+}
+
+fn late() -> Problem {
+    Problem::unavailable("late", format!("not done within {} s", LONGEST.as_secs()))
+}
+
+fn broken(why: String) -> Problem {
+    Problem::unavailable("broken", why)
 }
 
 /// Who calls, where that matters.
