@@ -45,6 +45,8 @@ pub enum PasswordChange {
     Wait(Span),
     /// The accounts cannot be changed at this moment.
     Away,
+    /// There was no answer in time: it may be kept all the same.
+    Late,
 }
 
 /// A password that is being changed.

@@ -4,13 +4,18 @@ use ekiden_accounts::{
     AccountId, AccountSync, Backoff, BackoffLimits, Credential, StoreError, hash, replace_password,
 };
 use ekiden_admin::ChangeByCommand;
+use ekiden_linux::host::panics::caught;
 use ekiden_model::units::{Span, Time};
 use ekiden_proxy::LogThrottle;
 use ekiden_proxy::policy::accounts::PasswordChange;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest wait for the database.
+/// The longest wait for an answer, of the database and of the audit log's disk.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A database that has not answered by then is not waited for any more, and a place among its connections is free again.
+const LONGEST: Duration = Duration::from_secs(60);
 /// From one try to the next.
 const APART: Span = Span::from_secs(60);
 
@@ -44,7 +49,7 @@ impl Tries {
 
 /// Keeps the hash of `new` for a user, whose old password was checked, and writes that down in the audit log.
 pub(super) async fn change(
-    sync: &AccountSync,
+    sync: &Arc<AccountSync>,
     user: &str,
     account: &str,
     new: &str,
@@ -59,43 +64,62 @@ pub(super) async fn change(
         Ok(Err(bad)) => return PasswordChange::Refused(bad.to_string()),
         Err(_) => return PasswordChange::Away,
     };
-    let changing = async {
-        let store = sync.database().await?;
-        store.change(account, |account| replace_password(account, user, (old.as_str(), new))).await
+    let (of, old) = (Arc::clone(sync), old.clone());
+    let (whose, name) = (user.to_owned(), account.to_owned());
+    let changing = async move {
+        let store = of.database().await?;
+        let replaced =
+            store.change(&name, |account| replace_password(account, &whose, (old.as_str(), new)));
+        replaced.await.map(drop)
     };
-    let changed = match tokio::time::timeout(PATIENCE, changing).await {
-        Ok(changed) => changed.map(drop),
+    keep(sync, (user, account), changing, PATIENCE).await
+}
+
+/// Changes, and writes that down, also where its user waits no more: after `patience` the answer comes alone.
+async fn keep(
+    sync: &AccountSync,
+    (user, account): (&str, &str),
+    changing: impl Future<Output = Result<(), StoreError>> + Send + 'static,
+    patience: Duration,
+) -> PasswordChange {
+    let folder = sync.folder().to_owned();
+    let [user, account] = [user, account].map(str::to_owned);
+    let kept = tokio::spawn(async move {
+        let changed = match tokio::time::timeout(LONGEST, caught(changing)).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            // the user's own refusal changed nothing
+            Ok(Ok(Err(StoreError::Refused(why)))) => return PasswordChange::Refused(why),
+            Ok(Ok(Err(error))) => Err(error.to_string()),
+            Ok(Err(panic)) => Err(format!("{panic}; it may have taken effect")),
+            Err(_) => {
+                let seconds = LONGEST.as_secs();
+                Err(format!("no answer within {seconds} s; it may have taken effect"))
+            }
+        };
+        record(folder, (user, account), changed.clone()).await;
+        let Err(why) = changed else { return PasswordChange::Changed };
+        static LOGGED: LogThrottle = LogThrottle::new();
+        if LOGGED.is_due() {
+            tracing::warn!("a user's new password cannot be kept: {why}");
+        }
+        PasswordChange::Away
+    });
+    match tokio::time::timeout(patience, kept).await {
+        Ok(answer) => answer.unwrap_or(PasswordChange::Late),
         Err(_) => {
             static LOGGED: LogThrottle = LogThrottle::new();
             if LOGGED.is_due() {
-                tracing::warn!("the accounts' database did not take a new password within 5 s");
+                tracing::warn!("a user's new password was not kept, or not on record, in time");
             }
-            return PasswordChange::Away;
-        }
-    };
-    // the user's own refusal changed nothing
-    if !matches!(changed, Err(StoreError::Refused(_))) {
-        record(sync, user, account, &changed).await;
-    }
-    match changed {
-        Ok(()) => PasswordChange::Changed,
-        Err(StoreError::Refused(why)) => PasswordChange::Refused(why),
-        Err(error) => {
-            static LOGGED: LogThrottle = LogThrottle::new();
-            if LOGGED.is_due() {
-                tracing::warn!("a user's new password cannot be kept: {error}");
-            }
-            PasswordChange::Away
+            PasswordChange::Late
         }
     }
 }
 
 /// A change stands if it cannot be written down; the log says so.
-async fn record(sync: &AccountSync, user: &str, account: &str, changed: &Result<(), StoreError>) {
-    let (folder, why) = (sync.folder().to_owned(), changed.as_ref().err().map(ToString::to_string));
-    let [user, account] = [user, account].map(str::to_owned);
+async fn record(folder: PathBuf, (user, account): (String, String), changed: Result<(), String>) {
     let written = tokio::task::spawn_blocking(move || {
-        let result = why.as_deref().map_or(Ok("its own password"), Err);
+        let result = changed.as_ref().map(|_| "its own password").map_err(String::as_str);
         let command = "account's page";
         let change = ChangeByCommand { user: &user, command, object: &account, result };
         ekiden_admin::record_command(&folder, &change)
@@ -138,12 +162,46 @@ mod tests {
         let (id, name, attributes) = (AccountId(0), "tanaka".to_owned(), Attributes::default());
         store.add(&Account { id, name, devices, attributes }).await.unwrap();
         // it never looks again, so that the second change comes too late
-        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        let sync = Arc::new(AccountSync::open(folder.path(), None, "r").await.unwrap());
         let first = change(&sync, "anna", "tanaka", "a new password").await;
         assert_eq!(first, PasswordChange::Changed);
         let second = change(&sync, "anna", "tanaka", "another password").await;
         assert!(matches!(second, PasswordChange::Refused(_)), "{second:?}");
         let audit = fs::read_to_string(folder.path().join("audit-changes.jsonl")).unwrap();
         assert_eq!(audit.lines().count(), 1, "{audit}");
+    }
+    #[tokio::test]
+    async fn a_change_that_outlasts_its_answer_is_in_the_audit_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        let (go, goes_on) = tokio::sync::oneshot::channel::<()>();
+        let changing = async move {
+            goes_on.await.unwrap();
+            Ok(())
+        };
+        let answer = keep(&sync, ("anna", "tanaka"), changing, Duration::ZERO).await;
+        assert_eq!(answer, PasswordChange::Late);
+        go.send(()).unwrap();
+        let audit =
+            || fs::read_to_string(folder.path().join("audit-changes.jsonl")).unwrap_or_default();
+        while !audit().ends_with('\n') {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let audit = audit();
+        assert!(audit.contains("\"path\":\"tanaka\"") && audit.contains("own password"), "{audit}");
+    }
+
+    async fn breaks() -> Result<(), StoreError> {
+        panic!("a test asked for it")
+    }
+
+    #[tokio::test]
+    async fn a_change_that_breaks_off_is_in_the_audit_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        let answer = keep(&sync, ("anna", "tanaka"), breaks(), LONGEST).await;
+        assert_eq!(answer, PasswordChange::Away);
+        let audit = fs::read_to_string(folder.path().join("audit-changes.jsonl")).unwrap();
+        assert!(audit.contains("it may have taken effect"), "{audit}");
     }
 }

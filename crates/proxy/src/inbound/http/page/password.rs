@@ -151,6 +151,7 @@ async fn change(
         }
         // it was a try, and the next is a minute later
         PasswordChange::Away => Told::Not(503, words.away.to_owned(), Some(60)),
+        PasswordChange::Late => Told::Not(503, words.late.to_owned(), Some(60)),
     }
 }
 

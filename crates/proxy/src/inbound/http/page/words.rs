@@ -44,6 +44,8 @@ pub(super) struct Words {
     /// The account had a try within a minute.
     pub(super) soon: &'static str,
     pub(super) away: &'static str,
+    /// The change may be kept all the same.
+    pub(super) late: &'static str,
     pub(super) no_form: &'static str,
     pub(super) strange_form: &'static str,
     /// Of an account without a user.
@@ -113,6 +115,7 @@ static ENGLISH: Words = Words {
     busy: "Others change theirs at this moment. Try again.",
     soon: "An account has one try a minute, and had it. Wait a minute. Nothing was changed.",
     away: "The relay cannot reach its accounts. Try again later.",
+    late: "There was no answer in time. The new password may count already: try it, and then the old one.",
     no_form: "This is not the form of this page. Nothing was changed.",
     strange_form: "The form came from another page. Open this one, and try again.",
     no_password: "This account has no password: its devices are known by their address or their relay. The operator changes it.",
@@ -199,6 +202,7 @@ static JAPANESE: Words = Words {
     busy: "ほかの人が変更中です。もう一度試してください。",
     soon: "パスワードの変更は、アカウントごとに 1 分に 1 回です。1 分ほど待ってください。変更していません。",
     away: "アカウントの情報に接続できません。後でもう一度試してください。",
+    late: "時間内に応答がありませんでした。新しいパスワードがすでに有効な場合があります。新しいパスワード、次に古いパスワードを試してください。",
     no_form: "このページのフォームではありません。変更していません。",
     strange_form: "別のページから送られたフォームです。このページを開いて、もう一度試してください。",
     no_password: "このアカウントにパスワードはありません。端末はアドレスまたは中継サーバーで識別されます。変更は管理者が行います。",
