@@ -180,8 +180,15 @@ def socks(tests):
         socks_in_place_of(tests, False)
     missing = [words(tests, number) for number in sorted(own - alone - before)]
     return [
-        {"door": "ekiden, SOCKS", "passed": len(alone), "of": len(own), "failed": []},
-        {"door": "before their own", "passed": len(before), "of": len(rest), "failed": missing},
+        {"door": "ekiden, SOCKS", "passed": len(alone), "of": len(own), "failed": [], "passes": sorted(alone)},
+        # one that passes alone has no need of the other server
+        {
+            "door": "ekiden, before their own",
+            "passed": len(before),
+            "of": len(rest),
+            "failed": missing,
+            "passes": sorted(alone | before),
+        },
     ]
 
 
@@ -205,6 +212,7 @@ def run(tools, options):
             "of": len(directly),
             "failed": [f"passes through squid: {words(tests, number)}" for number in squid_alone],
             "only_ekiden_passes": sorted((by_ekiden & directly) - by_squid),
+            "passes": sorted(by_ekiden & directly),
         },
     ]
     rows += socks(tests)

@@ -6,7 +6,7 @@
 
 Programs come from the registries (Go's module proxy, PyPI, npm, Debian) at pinned versions, into target/suites. Each
 suite's result is written to experiments/results/suites/. Everything runs on loopback. Exits with 1 where a suite could
-not run, and with --check also where Ekiden passes less than in the result that is kept, which then stays.
+not run, and with --check also where a case fails that Ekiden passes in the result that is kept, which then stays.
 """
 
 import argparse
@@ -38,6 +38,8 @@ def arguments():
     unknown = [name for name in options.suites if name not in SUITES]
     if unknown:
         parser.error(f"unknown suite {unknown[0]}: it is one of {', '.join(SUITES)}")
+    if options.check and options.cases:
+        parser.error("the kept results are of all cases: --check or --cases")
     return options
 
 
@@ -65,15 +67,23 @@ def table(name, result):
     return "\n".join(lines)
 
 
-def worse(result, kept):
-    """The doors of Ekiden by which less passes than in the kept result, in words."""
-    before = {row["door"]: row for row in json.loads(kept.read_text())["rows"]} if kept.exists() else {}
-    rows = [(row, before.get(row["door"])) for row in result["rows"] if row["door"].startswith("ekiden")]
-    return [
-        f"{row['door']}: {row['passed']} of {row['of']} pass, and {then['passed']} of {then['of']} did"
-        for row, then in rows
-        if then and row["passed"] < then["passed"]
-    ]
+def compared(result, kept):
+    """By Ekiden's doors: what passes in the kept result and does not now, and what passes now alone; in words."""
+    now = {row["door"]: row for row in result["rows"]}
+    before = [row for row in json.loads(kept.read_text())["rows"] if row["door"].startswith("ekiden")] if kept.exists() else []
+    lost, won = [], []
+    for then in before:
+        door = then["door"]
+        row = now.get(door)
+        if row is None:
+            lost.append(f"{door}: not tried, and {then['passed']} of {then['of']} passed")
+        elif "passes" in then:
+            lost += [f"{door}: passed, and does not now: {name}" for name in then["passes"] if name not in row["passes"]]
+            won += [f"{door}: passes now, and did not: {name}" for name in row["passes"] if name not in then["passes"]]
+        elif row["passed"] < then["passed"]:
+            # a kept result from before names were written
+            lost.append(f"{door}: {row['passed']} of {row['of']} pass, and {then['passed']} of {then['of']} did")
+    return lost, won
 
 
 def main():
@@ -93,9 +103,10 @@ def main():
         result = {**result, "seconds": round(time.monotonic() - begun), "machine": machine(), "versions": versions()}
         print(json.dumps(result) if options.json else table(name, result), flush=True)
         if options.check:
-            for words in worse(result, kept / f"{name}.json"):
+            lost, won = compared(result, kept / f"{name}.json")
+            for words in lost + won:
                 print(f"{name}: {words}", file=sys.stderr)
-                broken = True
+            broken |= bool(lost)
         elif not options.cases:
             kept.mkdir(parents=True, exist_ok=True)
             (kept / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
