@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -56,6 +57,15 @@ def folder():
         yield path
 
 
+def certificate(home):
+    """A certificate for localhost that signs itself, and its key."""
+    made, key = home / "certificate.pem", home / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "90"]
+    subprocess.run([*make, *subject, "-keyout", key, "-out", made], check=True, capture_output=True)
+    return made, key
+
+
 @contextlib.contextmanager
 def ekiden(tls=False, cache=False, more=""):
     """Ekiden on a free port, which may reach loopback; yields the port and, with `tls`, its certificate."""
@@ -65,11 +75,8 @@ def ekiden(tls=False, cache=False, more=""):
         port = free_port()
         text = f'listen = ["127.0.0.1:{port}"]\ncontrol = "off"\n[access]\nallow_destinations = ["127.0.0.0/8", "::1/128"]\n'
         if tls:
-            key, certificate = home / "key.pem", home / "certificate.pem"
-            subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-            make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "90"]
-            subprocess.run([*make, *subject, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-            text += f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+            made, key = certificate(home)
+            text += f'[tls]\ncertificate = "{made}"\nkey = "{key}"\n'
         if cache:
             text += '[cache]\nmemory = "64 MiB"\n'
         (home / "ekiden.toml").write_text(text + more)
@@ -96,8 +103,10 @@ def squid(cache=False, more=""):
 
 
 @contextlib.contextmanager
-def nginx(origin, cache=False, upgrade=False):
-    """nginx as a reverse proxy of the origin's port; upgrades must be configured."""
+def nginx(origin, cache=False, upgrade=False, tls=False):
+    """nginx as a reverse proxy of the origin's port; upgrades must be configured. With `tls` it speaks HTTP/2, and the
+    versions of TLS that rustls has: its own default has TLS 1.0 and lacks 1.3.
+    """
     program = find("nginx")
     connection = "proxy_set_header Connection upgrade; proxy_set_header Upgrade $http_upgrade;" if upgrade else "proxy_set_header Connection '';"
     with folder() as home:
@@ -109,11 +118,25 @@ def nginx(origin, cache=False, upgrade=False):
         store = f"proxy_cache_path {home}/cache keys_zone=c:8m; proxy_cache c;" if cache else ""
         # what the suite asks of a cache that is switched on: revalidation, no waiting for others
         store += " proxy_cache_revalidate on;" if cache else ""
+        listen = f"listen 127.0.0.1:{port};"
+        if tls:
+            made, key = certificate(home)
+            listen = f"listen 127.0.0.1:{port} ssl http2; ssl_certificate {made}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;"
         (home / "nginx.conf").write_text(
-            f"{main}http {{ access_log off; {temporary}{store}\nserver {{ listen 127.0.0.1:{port};\n"
+            f"{main}http {{ access_log off; {temporary}{store}\nserver {{ {listen}\n"
             f"location / {{ proxy_pass http://127.0.0.1:{origin}; proxy_http_version 1.1; {connection} }} }} }}\n"
         )
         with running([program, "-e", str(home / "nginx.log"), "-c", str(home / "nginx.conf")], port, home / "output.log"):
+            yield port
+
+
+@contextlib.contextmanager
+def origin():
+    """A server of HTTP/1.1 that answers every request alike, for those who need one behind them; yields its port."""
+    with folder() as home:
+        port = free_port()
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("origin.py")), str(port)]
+        with running(command, port, home / "origin.log"):
             yield port
 
 

@@ -1,5 +1,6 @@
-"""h2spec: the specification of HTTP/2 and of HPACK, case by case, on Ekiden's TLS port."""
+"""h2spec: the specification of HTTP/2 and of HPACK, case by case, on the TLS port of Ekiden, and of nginx."""
 
+import collections
 import os
 import subprocess
 import xml.etree.ElementTree
@@ -21,23 +22,34 @@ def install(tools):
 
 
 def cases(report):
-    """Of a JUnit report: passed, of how many, and the failures in words."""
-    passed, failed = 0, []
+    """Of a JUnit report: the names of the cases that passed, and the failures in words."""
+    passes, failed, names = [], [], collections.Counter()
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('package')}: {case.get('classname')}"
+        names[name] += 1
+        if names[name] > 1:
+            name += f" ({names[name]})"
         why = [child for child in case if child.tag in ("failure", "error")]
         if why:
-            failed.append(f"{case.get('package')}: {case.get('classname')}: {(why[0].text or '').strip()}")
+            failed.append(f"{name}: {(why[0].text or '').strip()}")
         elif not any(child.tag == "skipped" for child in case):
-            passed += 1
-    return passed, passed + len(failed), failed
+            passes.append(name)
+    return passes, failed
+
+
+def ask(program, door, port):
+    with doors.folder() as home:
+        report = home / "report.xml"
+        command = [str(program), "-t", "-k", "-h", "localhost", "-p", str(port), "-o", "4", "--junit-report", str(report)]
+        subprocess.run(command, capture_output=True, timeout=600)
+        passes, failed = cases(report)
+    return {"door": door, "passed": len(passes), "of": len(passes) + len(failed), "failed": failed, "passes": passes}
 
 
 def run(tools, _options):
     program = install(tools)
-    with doors.ekiden(tls=True) as (port, _certificate), doors.folder() as home:
-        report = home / "report.xml"
-        command = [str(program), "-t", "-k", "-h", "localhost", "-p", str(port), "-o", "4", "--junit-report", str(report)]
-        subprocess.run(command, capture_output=True, timeout=600)
-        passed, of, failed = cases(report)
-    row = {"door": "ekiden", "passed": passed, "of": of, "failed": failed}
-    return {"suite": MODULE, "command": "h2spec -t -k -h localhost -p PORT -o 4", "rows": [row]}
+    with doors.ekiden(tls=True) as (port, _certificate):
+        rows = [ask(program, "ekiden", port)]
+    with doors.origin() as origin, doors.nginx(origin, tls=True) as port:
+        rows.append(ask(program, "nginx", port))
+    return {"suite": MODULE, "command": "h2spec -t -k -h localhost -p PORT -o 4", "rows": rows}
