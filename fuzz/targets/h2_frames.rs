@@ -1,29 +1,36 @@
 //! A connection of HTTP/2: frames with hostile values in any order, in a relay that serves them by sessions of its own.
 //! The relay neither panics nor hangs, and its origin receives whole messages of HTTP/1.1 alone.
 //!
-//! Without TLS, and with sockets of loopback: some hundred inputs a second.
+//! Without TLS, and with sockets of loopback: some hundred inputs a second. The relay stays from one input to the next. Each
+//! input has a connection of its own, which ends once every whole request has its answer.
 #![no_main]
 
 use ekiden_proxy::Server;
 use ekiden_proxy::settings::{Route, Settings, Upstream, UpstreamProtocol};
 use ekiden_proxy::wire::http::body::{self, Body};
 use ekiden_proxy::wire::http::chunked::{Chunked, Output};
-use ekiden_proxy::wire::http::head::{Limits, read_request};
+use ekiden_proxy::wire::http::head::{Limits, Request, read_request};
 use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 const LIMITS: Limits = Limits { bytes: 64 * 1024, fields: 128 };
 /// Longer than anything here takes: a hang.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long a relay may take to answer a ping, before its client ends the connection.
-const SOON: Duration = Duration::from_millis(40);
+/// How long the client waits for more of the answers that it expects, before it ends the connection: a window may be shut.
+const SOON: Duration = Duration::from_millis(20);
+/// The same where garbage may have swallowed what would be answered.
+const LITTLE: Duration = Duration::from_millis(4);
 /// The client's preface (RFC 9113 §3.4), and empty SETTINGS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const LAST_PING: &[u8; 8] = b"lastping";
+
+/// Where datagrams are asked for (RFC 9298 §2): a destination that the relay refuses.
+const DATAGRAMS: &str = "/.well-known/masque/udp/127.0.0.1/9/";
 
 const NAMES: &[&str] = &[
     ":method",
@@ -82,6 +89,7 @@ const VALUES: &[&str] = &[
     "o.test/x",
     "u@o.test",
     "websocket",
+    "connect-udp",
     "GET / HTTP/1.1",
     "1.1 relay",
 ];
@@ -124,15 +132,23 @@ impl<'a> Input<'a> {
         let mut block = Vec::new();
         if !self.byte().is_multiple_of(4) {
             // a request that could be served: most are
-            let method = ["GET", "POST", "CONNECT", "PUT"][usize::from(self.byte() % 4)];
-            for (name, value) in [
-                (":method", method),
-                (":scheme", "http"),
-                (":authority", "o.test"),
-                (":path", "/x"),
-            ] {
-                if method != "CONNECT" || !matches!(name, ":scheme" | ":path") {
-                    literal(&mut block, name.as_bytes(), value.as_bytes());
+            let path = format!("/{}", self.byte() % 10);
+            let [plain, https] = [("http", path.as_str()), ("https", DATAGRAMS)];
+            let (method, authority, more) = match self.byte() % 8 {
+                0 | 1 => ("GET", "o.test", Some(plain)),
+                2 | 3 => ("POST", "o.test", Some(plain)),
+                4 => ("PUT", "o.test", Some(plain)),
+                5 => ("HEAD", "o.test", Some(plain)),
+                6 => ("CONNECT", "o.test:80", None),
+                _ => ("CONNECT", "o.test", Some(https)),
+            };
+            literal(&mut block, b":method", method.as_bytes());
+            literal(&mut block, b":authority", authority.as_bytes());
+            if let Some((scheme, path)) = more {
+                literal(&mut block, b":scheme", scheme.as_bytes());
+                literal(&mut block, b":path", path.as_bytes());
+                if scheme == "https" {
+                    literal(&mut block, b":protocol", b"connect-udp");
                 }
             }
         }
@@ -169,12 +185,31 @@ fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     to.extend(payload);
 }
 
-fn write_frames(input: &mut Input<'_>) -> Vec<u8> {
-    let mut out = PREFACE.to_vec();
+/// What a client sends, and what it may wait for.
+struct Sent {
+    bytes: Vec<u8>,
+    /// Streams whose requests are whole: each gets an answer or a reset, unless the connection ends.
+    whole: BTreeSet<u32>,
+    patience: Duration,
+}
+
+fn write_frames(input: &mut Input<'_>) -> Sent {
+    let (mut out, mut patience) = (PREFACE.to_vec(), SOON);
+    let (mut begun, mut whole) = (BTreeSet::new(), BTreeSet::new());
     let mut frames = 0;
     while !input.0.is_empty() && frames < 64 {
         frames += 1;
-        let (kind, stream, flags) = (input.byte() % 16, input.stream(), input.byte());
+        let kind = match input.byte() % 64 {
+            63 => 15,
+            byte => byte % 15,
+        };
+        let (stream, flags) = (input.stream(), input.byte());
+        if matches!(kind, 0..=4) {
+            begun.insert(stream);
+        }
+        if matches!(kind, 0..=7) && flags & 1 == 1 && begun.contains(&stream) {
+            whole.insert(stream);
+        }
         match kind {
             // HEADERS that end themselves, in a stream that ends or not
             0..=3 => frame(&mut out, 1, 4 | flags & 1, stream, &input.fields()),
@@ -185,7 +220,10 @@ fn write_frames(input: &mut Input<'_>) -> Vec<u8> {
                 frame(&mut out, 9, 4, stream, second);
             }
             5..=7 => frame(&mut out, 0, flags & 1, stream, input.bytes()),
-            8 => frame(&mut out, 3, 0, stream, &input.number().to_be_bytes()),
+            8 => {
+                whole.remove(&stream);
+                frame(&mut out, 3, 0, stream, &input.number().to_be_bytes());
+            }
             9 => {
                 let (name, value) = (u16::from(input.byte() % 8), input.number());
                 let setting = [&name.to_be_bytes()[..], &value.to_be_bytes()].concat();
@@ -197,16 +235,94 @@ fn write_frames(input: &mut Input<'_>) -> Vec<u8> {
             13 => frame(&mut out, 7, 0, 0, &[0, 0, 0, input.byte(), 0, 0, 0, 0]),
             // any flags, on any stream, of any type
             14 => frame(&mut out, input.byte() % 12, flags, stream, input.bytes()),
-            _ => out.extend(input.bytes()),
+            _ => {
+                patience = LITTLE;
+                out.extend(input.bytes());
+            }
         }
     }
     frame(&mut out, 6, 0, 0, LAST_PING);
-    out
+    Sent { bytes: out, whole, patience }
+}
+
+/// What the relay has answered.
+#[derive(Default)]
+struct Answers {
+    /// A frame that is not whole.
+    held: Vec<u8>,
+    /// Streams that it has ended.
+    ended: BTreeSet<u32>,
+    /// It has read all frames.
+    is_pinged: bool,
+}
+
+impl Answers {
+    fn read(&mut self, bytes: &[u8]) {
+        self.held.extend(bytes);
+        let mut at = 0;
+        while let Some((head, rest)) = self.held[at..].split_first_chunk::<9>() {
+            let [a, b, c, kind, flags, w, x, y, z] = *head;
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            let Some(payload) = rest.get(..length) else { break };
+            match kind {
+                // the last of DATA or HEADERS, or RST_STREAM
+                0 | 1 if flags & 1 == 1 => _ = self.ended.insert(u32::from_be_bytes([w, x, y, z])),
+                3 => _ = self.ended.insert(u32::from_be_bytes([w, x, y, z])),
+                6 => self.is_pinged |= flags & 1 == 1 && payload == LAST_PING,
+                _ => {}
+            }
+            at += 9 + length;
+        }
+        self.held.drain(..at);
+    }
+}
+
+/// A body that takes several windows of the protocol's own size.
+static LONG: LazyLock<String> = LazyLock::new(|| "x".repeat(200_000));
+
+/// What the origin answers, by the last byte of the target; and whether it closes then.
+fn answer(request: &Request) -> (Vec<u8>, bool) {
+    let (head, body, closes) = match request.target.bytes().next_back() {
+        Some(b'1') => {
+            ("200 OK\r\nTransfer-Encoding: chunked", "4\r\nfine\r\n0\r\nx: y\r\n\r\n", false)
+        }
+        Some(b'2') => ("204 No Content", "", false),
+        Some(b'3') => (
+            "100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n\
+             HTTP/1.1 200 OK\r\nContent-Length: 4",
+            "fine",
+            false,
+        ),
+        Some(b'4') => ("200 OK\r\nConnection: close, x\r\nX: y", "until the end", true),
+        Some(b'5') => ("200 OK\r\nContent-Length: 5", "cut", true),
+        Some(b'6') => ("200 OK\r\nContent-Length: 4\r\nContent-Length: 5", "both", true),
+        Some(b'7') => {
+            ("407 No\r\nProxy-Authenticate: Basic realm=\"o\"\r\nContent-Length: 0", "", false)
+        }
+        Some(b'8') => ("304 Not Modified\r\nETag: \"x\"", "", false),
+        Some(b'9') => ("200 OK\r\nContent-Length: 200000", LONG.as_str(), false),
+        _ => ("200 OK\r\nContent-Length: 4", "fine", false),
+    };
+    let body = if request.method == "HEAD" { "" } else { body };
+    (format!("HTTP/1.1 {head}\r\n\r\n{body}").into_bytes(), closes)
+}
+
+/// The other end of a CONNECT: what comes goes back.
+fn echo(mut stream: TcpStream, first: &[u8]) {
+    let mut some = [0; 16 * 1024];
+    let mut sent =
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").and_then(|()| stream.write_all(first));
+    while sent.is_ok() {
+        sent = match stream.read(&mut some) {
+            Ok(n) if n > 0 => stream.write_all(&some[..n]),
+            _ => return,
+        };
+    }
 }
 
 /// Each message is whole and framed without doubt, as a server reads it; a cut is no message.
 fn check(mut stream: TcpStream) {
-    let _ = stream.set_read_timeout(Some(4 * PATIENCE));
+    let _ = (stream.set_read_timeout(Some(4 * PATIENCE)), stream.set_nodelay(true));
     let (mut held, mut some) = (Vec::new(), [0; 16 * 1024]);
     let mut more = |held: &mut Vec<u8>, stream: &mut TcpStream| match stream.read(&mut some) {
         Ok(n) if n > 0 => {
@@ -251,14 +367,11 @@ fn check(mut stream: TcpStream) {
             }
         }
         held.drain(..left);
-        let body = if request.method == "HEAD" { "" } else { "fine" };
-        let tunnel = request.method == "CONNECT";
-        let answer = if tunnel {
-            "HTTP/1.1 200 OK\r\n\r\n".to_owned()
-        } else {
-            format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{body}")
-        };
-        if stream.write_all(answer.as_bytes()).is_err() || tunnel {
+        if request.method == "CONNECT" {
+            return echo(stream, &held);
+        }
+        let (answer, closes) = answer(&request);
+        if stream.write_all(&answer).is_err() || closes {
             return;
         }
     }
@@ -295,11 +408,13 @@ static RELAY: OnceLock<SocketAddr> = OnceLock::new();
 fuzz_target!(|bytes: &[u8]| {
     let mut stream = TcpStream::connect(RELAY.get_or_init(relay)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let sent = write_frames(&mut Input(bytes));
     // one that has ended the connection reads no more
-    let _ = stream.write_all(&write_frames(&mut Input(bytes)));
-    // requests are served meanwhile; within an incomplete frame the ping is not seen
-    let _ = until(&mut stream, SOON, |held| {
-        held.windows(LAST_PING.len()).any(|window| window == LAST_PING)
+    let _ = stream.write_all(&sent.bytes);
+    let mut answers = Answers::default();
+    let _ = until(&mut stream, sent.patience, |some| {
+        answers.read(some);
+        answers.is_pinged && sent.whole.is_subset(&answers.ended)
     });
     let _ = stream.shutdown(Shutdown::Write);
     assert!(
@@ -308,21 +423,23 @@ fuzz_target!(|bytes: &[u8]| {
     );
 });
 
-/// Reads until it is enough; true: or until the end.
-fn until(stream: &mut TcpStream, patience: Duration, enough: impl Fn(&[u8]) -> bool) -> bool {
+/// Reads until it is enough; true: or until the end. `enough` is asked about each part that comes.
+fn until(
+    stream: &mut TcpStream,
+    patience: Duration,
+    mut enough: impl FnMut(&[u8]) -> bool,
+) -> bool {
     stream.set_read_timeout(Some(patience)).unwrap();
-    let (mut held, mut some) = (Vec::new(), [0; 16 * 1024]);
+    let mut some = [0; 16 * 1024];
     loop {
         match stream.read(&mut some) {
-            Ok(n) if n > 0 => held.extend(&some[..n]),
+            Ok(n) if n > 0 && enough(&some[..n]) => return true,
+            Ok(n) if n > 0 => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return false;
             }
             // an end, or a reset
             _ => return true,
-        }
-        if enough(&held) {
-            return true;
         }
     }
 }
