@@ -11,6 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
     for problem in &reading.problems {
         assert!(!problem.render().is_empty() && !problem.line().contains('\n'));
     }
+    // what is not TOML leaves the defaults, which cost the most and say nothing new
+    if reading.origins.is_empty() {
+        return;
+    }
     let _ = show(&reading, Some("f"));
     let _ = show_json(&reading, Some("f"));
     // the same text says the same
