@@ -9,8 +9,12 @@ not needed. There is no address sanitizer: the parsers hold no unsafe. Coverage 
 parser's own files, of those that there are; it needs llvm-symbolizer and readelf.
 
 Every run begins with fuzz/seeds/TARGET and fuzz/corpus/TARGET. Inputs that widen coverage are kept in the corpus and
-crashes in fuzz/artifacts/TARGET, both ignored by git. `--keep` makes seeds of the corpus: the fewest inputs that reach
-all that it reaches, the shortest first, up to 200 kB a target. Exits with 1 where an input crashes a target.
+crashes in fuzz/artifacts/TARGET, both ignored by git. The corpus grows from run to run in the same clone; a fresh clone
+has the seeds alone. `--keep` makes seeds of the corpus by libFuzzer's merge: the fewest inputs that reach all that it
+reaches, the shortest first, up to 200 kB a target. Seeds that are named by hand stay, as those of make_seeds.py.
+
+`--record` writes each target's row into experiments/results/suites/fuzz.json, and the table of the book's page from all
+rows there. Exits with 1 where an input crashes a target.
 """
 
 import argparse
@@ -28,6 +32,8 @@ sys.dont_write_bytecode = True
 import coverage
 
 HERE = pathlib.Path(__file__).resolve().parent
+RESULTS = HERE.parent / "experiments/results/suites/fuzz.json"
+PAGE = HERE.parent / "docs/book/src/results/suites.md"
 # what each target is for: its coverage is that of these files
 TARGETS = {
     "http_request": ["proxy/src/wire/http/head.rs", "proxy/src/wire/http/target.rs", "proxy/src/wire/http/fields.rs", "proxy/src/wire/http/body.rs"],
@@ -63,6 +69,7 @@ def arguments():
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of the table")
     parser.add_argument("--keep", action="store_true", help="make seeds of the corpus afterwards")
+    parser.add_argument("--record", action="store_true", help="write the kept results and the page's table")
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
     if unknown:
@@ -100,7 +107,8 @@ def fuzz(program, name, seconds):
     begun = time.monotonic()
     done = subprocess.run([*map(str, command), str(corpus), str(seeds)], capture_output=True, text=True, errors="replace")
     took = time.monotonic() - begun
-    inputs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
+    # the statistics, or where it was ended the last line that counts
+    inputs = re.findall(r"stat::number_of_executed_units:\s*(\d+)", done.stderr) or re.findall(r"^#(\d+)\s", done.stderr, re.M)
     crash = re.search(r"Test unit written to (\S+)", done.stderr)
     if done.returncode != 0:
         print(done.stderr[-4000:], file=sys.stderr)
@@ -108,7 +116,7 @@ def fuzz(program, name, seconds):
     return {
         "target": name,
         "seconds": round(took),
-        "inputs": int(inputs.group(1)) if inputs else 0,
+        "inputs": int(inputs[-1]) if inputs else 0,
         "edges": covered and covered["covered"],
         "of_edges": covered and covered["all"],
         "files": covered and covered["files"],
@@ -150,6 +158,34 @@ def table(rows):
     return "\n".join(lines)
 
 
+def record(rows):
+    """Keeps the rows of targets that did not crash, and writes the page's table from all that are kept."""
+    kept = {row["target"]: row for row in json.loads(RESULTS.read_text())["targets"]}
+    fields = ("target", "seconds", "inputs", "edges", "of_edges", "corpus", "files")
+    kept |= {row["target"]: {key: row[key] for key in fields} for row in rows if not row["crash"]}
+    rows = [kept[name] for name in TARGETS if name in kept]
+    RESULTS.write_text(json.dumps({"targets": rows}, indent=1) + "\n")
+    text = PAGE.read_text()
+    begin = text.index("| target | ")
+    end = text.index("\n\n", begin)
+    PAGE.write_text(text[:begin] + page_table(kept) + text[end:])
+
+
+def page_table(kept):
+    lines = ["| target | seconds | inputs | edges of the parser | corpus |", "|---|---|---|---|---|"]
+    for name in TARGETS:
+        row = kept.get(name)
+        if row is None:
+            lines.append(f"| {name} | | none kept | | |")
+            continue
+        edges = f"{row['edges']} of {row['of_edges']}" if row["of_edges"] else "not known"
+        # how a row came about that was not written by a run
+        note = f" ({row['note']})" if "note" in row else ""
+        lines.append(f"| {name} | {row.get('seconds', '')} | {row['inputs']:,} | {edges}{note} | {row['corpus']:,} |")
+    lines.append(f"| all | | {sum(row['inputs'] for row in kept.values()):,} | | |")
+    return "\n".join(lines)
+
+
 def main():
     options = arguments()
     names = options.targets or list(TARGETS)
@@ -159,6 +195,8 @@ def main():
         rows.append(fuzz(programs / name, name, options.seconds))
         if options.keep and not rows[-1]["crash"]:
             rows[-1]["seeds"] = keep(programs / name, name)
+    if options.record:
+        record(rows)
     print(json.dumps({"targets": rows}) if options.json else table(rows))
     sys.exit(1 if any(row["crash"] for row in rows) else 0)
 
