@@ -268,3 +268,32 @@ async fn an_account_that_cannot_be_read_is_barred_and_the_others_change() {
     let directory = relay.directory();
     assert!(!directory.get(broken).unwrap().attributes.disabled);
 }
+
+/// As on a disk that is full, or read-only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_can_only_be_read_counts_as_away_until_it_takes_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    let relay = sync(folder.path(), None).await;
+    wait_for("the account", || knows(&relay, "100.64.0.7") == Some(id)).await;
+    let address = format!("sqlite://{}/accounts.db", folder.path().display());
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON traffic \
+         BEGIN SELECT RAISE(ABORT, 'attempt to write a readonly database'); END";
+    execute(&address, &[refuse]).await;
+    relay.used(id, 1_000, 10);
+    let away = || relay.status().away;
+    wait_for("noticing", || away().is_some_and(|why| why.contains("readonly"))).await;
+    // accounts are read all the while, and that ends nothing
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        assert!(away().is_some());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    store.add(&account("g", prefix("100.64.1.0/24"))).await.unwrap();
+    wait_for("another account", || knows(&relay, "100.64.1.7").is_some()).await;
+    execute(&address, &["DROP TRIGGER refuse"]).await;
+    wait_for("the end", || away().is_none() && relay.status().unsettled == 0).await;
+    let usage = store.usage(0).await.unwrap();
+    assert_eq!((usage[0].down, usage[0].up), (1_000, 10));
+}

@@ -291,7 +291,8 @@ impl AccountSync {
     async fn watch(&self) {
         let mut tick = tokio::time::interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_settled = true;
+        // refused: by a database that is there and takes nothing, as on a disk that is full or read-only
+        let (mut is_settled, mut is_refused) = (true, false);
         let (mut settling, mut leasing) = (Pause::default(), Pause::default());
         for count in 1_u32.. {
             tick.tick().await;
@@ -302,6 +303,8 @@ impl AccountSync {
                     is_settled = true;
                     let settled = self.settle().await;
                     settling.on_answer(&settled, Instant::now());
+                    let is_late = matches!(settled, Err(StoreError::Late(_)));
+                    is_refused = settled.is_err() && !is_late;
                     is_settled = settled?;
                 }
                 if leasing.is_over(Instant::now()) {
@@ -313,8 +316,8 @@ impl AccountSync {
             };
             let looked = looked.await;
             match looked {
-                // nobody waits for a grant meanwhile
-                Ok(()) if leasing.is_begun() => locked(&self.state).1 = Some(now),
+                // nobody waits for a grant meanwhile, and a look that only reads tells nothing of writing
+                Ok(()) if leasing.is_begun() || is_refused => locked(&self.state).1 = Some(now),
                 Ok(()) => {
                     let before = std::mem::replace(&mut *locked(&self.state), (None, Some(now)));
                     if before.0.is_some() {
