@@ -93,5 +93,9 @@ pub(super) fn database(accounts: &AccountsStatus) -> String {
             format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
         }
     };
-    format!("accounts: {known} in {}{away}{unreadable}{relays}\n", clean(&accounts.database))
+    let unwritten = accounts.unwritten.as_ref().map_or_else(String::new, |why| {
+        format!("; usage cannot be written, and is kept in memory: {}", clean(why))
+    });
+    let database = clean(&accounts.database);
+    format!("accounts: {known} in {database}{away}{unwritten}{unreadable}{relays}\n")
 }

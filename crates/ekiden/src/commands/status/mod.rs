@@ -7,6 +7,8 @@ mod certificate;
 mod dns;
 mod gateway;
 mod shares;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tunnels;
 mod wireguard;
 
@@ -397,45 +399,5 @@ pub(crate) fn budget_figure(budget: &BudgetStatus, n: u64) -> String {
     match budget.name.as_str() {
         "memory" | "sessions" => size(n),
         _ => n.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::commands::sample;
-
-    #[test]
-    fn everything() {
-        insta::assert_snapshot!(render(&sample(), None));
-    }
-
-    #[test]
-    fn on_80_columns() {
-        let text = render(&sample(), Some(80));
-        assert!(text.lines().all(|line| line.chars().count() <= 80));
-        insta::assert_snapshot!(text);
-    }
-
-    #[test]
-    fn a_client_out_of_a_tunnel_is_its_peer_and_sessions_have_a_unit() {
-        let mut status = sample();
-        let connection = &mut status.connections[0];
-        connection.client = ([127, 0, 0, 1], 40_000).into();
-        connection.account = None;
-        connection.legs[0].side = "client".to_owned();
-        connection.legs[0].tunnel = Some("ship".to_owned());
-        status.budgets[0].name = "sessions".to_owned();
-        status.budgets[0].limit = 64 << 20;
-        let text = render(&status, None);
-        assert!(text.contains("peer ship") && !text.contains("127.0.0.1:40000"), "{text}");
-        assert!(text.contains("64.0 MiB"), "{text}");
-    }
-
-    #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        let mut status = sample();
-        status.connections[0].destination = Some("a\u{1b}[2Jb:1".to_owned());
-        assert!(!render(&status, None).contains('\u{1b}'));
     }
 }

@@ -8,7 +8,9 @@ pub(crate) fn render(door: &WireguardStatus, width: Option<usize>) -> String {
     let listen: Vec<String> = door.listen.iter().map(ToString::to_string).collect();
     let state = match (&door.error, &door.public_key) {
         (Some(why), _) => format!("nobody comes in: {}", clean(why)),
-        (None, Some(key)) => format!("listens on {}, public key {key}", listen.join(", ")),
+        (None, Some(key)) => {
+            format!("listens on {}, public key {}", listen.join(", "), clean(key))
+        }
         (None, None) => "not open".to_owned(),
     };
     let mut out = format!(
