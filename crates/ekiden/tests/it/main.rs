@@ -30,6 +30,7 @@ mod module_order;
 mod other_user;
 mod own_page;
 mod packages;
+mod read_only;
 mod reloads;
 mod repository;
 mod results_pages;
