@@ -357,11 +357,19 @@ fn a_stop_that_loses_its_rules_shuts_the_door(network: &Network) {
     drop(live);
 }
 
+/// Opens the device to everybody, as udev does, for this program alone. Whether that could be done.
+fn open_to_everybody(folder: &std::path::Path) -> bool {
+    let script =
+        "mknod -m 0666 \"$0\" c 10 200 && mount --bind \"$0\" /dev/net/tun && : 3<>/dev/net/tun";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]).arg(folder.join("tun")).status().unwrap().success()
+}
+
 /// With no more than the packaged unit gives.
 fn the_service_s_user_opens_the_door(network: &Network) {
     use std::os::unix::fs::MetadataExt as _;
     let home = Network::home("devices = [\"eth1\"]", DOOR);
-    let Some(daemon) = network.serve_as_nobody(&home) else { return };
+    let Some(mut daemon) = network.serve_as_nobody(&home) else { return };
     let status = daemon.status();
     assert_eq!(
         (&status["gateway"]["error"], &status["gateway"]["in_effect"]),
@@ -371,7 +379,13 @@ fn the_service_s_user_opens_the_door(network: &Network) {
         // where udev does not set the mode
         let error = door(&daemon)["error"].clone();
         assert!(error.as_str().unwrap().contains("chmod 0666 /dev/net/tun"), "{error}");
-        return;
+        daemon.stop();
+        if !open_to_everybody(home.path()) {
+            assert!(std::env::var_os("CI").is_none(), "no /dev/net/tun for everybody can be made");
+            println!("SKIPPED: the service's user at /dev/net/tun, which is root's alone");
+            return;
+        }
+        daemon = network.serve_as_nobody(&home).unwrap();
     }
     assert!(door(&daemon)["error"].is_null(), "{}", door(&daemon));
     assert!(network.on_gateway("ip -o link").contains("ekiden-wg"));
