@@ -181,6 +181,17 @@ mod tests {
             let mail = mail(server);
             assert!(mail.server.tls == tls && matches!(mail.tls(), Ok(Some(_))), "{server}");
         }
+        // on this machine, and with nobody's password
+        for host in ["localhost", "127.0.0.1", "[::1]"] {
+            let local = mail(&format!("smtp://{host}"));
+            assert!(
+                local.server.tls == MailTls::Local && matches!(local.tls(), Ok(None)),
+                "{host}"
+            );
+            let tls = |server: String| MailServer::read(&server).unwrap().tls;
+            assert_eq!(tls(format!("smtp://me@{host}")), MailTls::Upgraded);
+            assert_eq!(tls(format!("smtps://{host}")), MailTls::Implicit);
+        }
         let mut lost = mail("smtps://mail.example");
         lost.authorities = Some("/none.pem".into());
         assert!(lost.tls().err().unwrap().contains("/none.pem cannot be read"));

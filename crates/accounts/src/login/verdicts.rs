@@ -39,3 +39,34 @@ impl VerdictCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The digest of one of many log-ins.
+    fn nth(n: u32) -> Digest {
+        let mut digest = Digest::default();
+        digest[..4].copy_from_slice(&n.to_le_bytes());
+        digest
+    }
+
+    #[test]
+    fn the_last_16_384_log_ins_since_the_start_are_known_for_a_day() {
+        let (account, mut cache) = (AccountId(7), VerdictCache::default());
+        let at = |second| Time::ZERO + Span::from_secs(second);
+        let known = |cache: &VerdictCache, now| -> Vec<u32> {
+            (0..16_400).filter(|n| cache.holds(&nth(*n), account, now)).collect()
+        };
+        assert_eq!(known(&cache, at(0)), [0; 0], "a start remembers nothing");
+        (0..16_384).for_each(|n| cache.keep(nth(n), account, at(0)));
+        let all: Vec<u32> = (0..16_384).collect();
+        assert_eq!(known(&cache, at(86_399)), all);
+        assert!(!cache.holds(&nth(5), AccountId(8), at(0)));
+        // one more takes the place of the first
+        cache.keep(nth(16_384), account, at(86_399));
+        assert_eq!(known(&cache, at(86_399)).len(), 16_384);
+        assert!(!cache.holds(&nth(0), account, at(86_399)));
+        assert_eq!(known(&cache, at(86_400)), [16_384]);
+    }
+}

@@ -88,8 +88,11 @@ fn connections_are_traced_to_a_collector() {
     let tunnel = ask(&daemon, &format!("CONNECT {to} HTTP/1.1\r\nHost: {to}"), "hello");
     assert!(tunnel.ends_with("ok"), "{tunnel}");
     let get = |parent: &str| {
-        let head = format!("GET http://{to}/a?secret HTTP/1.1\r\nHost: {to}\r\nConnection: close");
-        ask(&daemon, &format!("{head}\r\ntraceparent: {parent}"), "")
+        let head = format!(
+            "GET http://{to}/hidden-path?secret HTTP/1.1\r\nHost: {to}\r\nConnection: close"
+        );
+        let log_in = "Proxy-Authorization: Basic YW5uYTpnZWhlaW0=\r\nAuthorization: Bearer geheim";
+        ask(&daemon, &format!("{head}\r\n{log_in}\r\ntraceparent: {parent}"), "")
     };
     assert!(get(&format!("00-{TRACE}-b7ad6b7169203331-01")).ends_with("ok"));
     assert!(get(&format!("00-{OTHER}-b7ad6b7169203331-00")).ends_with("ok"));
@@ -114,7 +117,9 @@ fn connections_are_traced_to_a_collector() {
     assert_eq!((status(&daemon, "begun"), status(&daemon, "dropped")), (3, 0));
     let all = collector.all().concat();
     assert!(all.to_lowercase().starts_with("post /otlp/v1/traces http/1.1\r\n"), "{all}");
-    assert!(!all.contains("secret") && !all.contains(OTHER), "{all}");
+    for hidden in ["hidden-path", "secret", "geheim", "YW5uYTpnZWhlaW0", OTHER] {
+        assert!(!all.contains(hidden), "{hidden}: {all}");
+    }
 }
 
 #[test]

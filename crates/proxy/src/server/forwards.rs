@@ -197,6 +197,7 @@ mod tests {
     use crate::destination::Destination;
     use crate::server::Server;
     use crate::settings::{ForwardProtocol, SendProxy};
+    use ekiden_linux::sockets::datagram;
     use std::net::Ipv4Addr;
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
@@ -240,5 +241,33 @@ mod tests {
             client.send_to(b"?", udp).unwrap();
         }
         accepted(2).await;
+    }
+
+    #[tokio::test]
+    async fn datagrams_that_came_together_leave_other_tasks_their_turn() {
+        // more than the budget of a turn
+        const MANY: u64 = 200;
+        let [_, at] = free();
+        let to = Destination::parse("127.0.0.1:9", None).unwrap();
+        let (listen, protocol) = (vec![at], ForwardProtocol::Udp);
+        let forward = PortForward { listen, to, protocol, send_proxy: SendProxy::Off };
+        let (listen, forwards) = (vec![(Ipv4Addr::LOCALHOST, 0).into()], vec![Arc::new(forward)]);
+        let settings = Settings { listen, forwards, ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        // another socket than the server's, so that nothing is taken before all have come
+        let port = datagram::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        for _ in 0..MANY {
+            let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(b"?", port.local_addr().unwrap()).unwrap();
+        }
+        let port = Arc::new(UdpSocket::from_std(port).unwrap());
+        let serving = tokio::spawn(Arc::clone(&server.inner).forward_udp(at, port));
+        let taken = || server.status().totals.accepted;
+        while taken() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let taken = taken();
+        assert!(taken < MANY, "no turn before {taken} were taken");
+        serving.abort();
     }
 }

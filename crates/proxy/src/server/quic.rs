@@ -201,3 +201,38 @@ fn block_quic(
     // otherwise it passes by anyway
     rules.as_mut().filter(diverts).map_or(Ok(()), |divert| divert.block_quic(clock::now(), pairs))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+    use crate::settings::Settings;
+    use ekiden_linux::sockets::datagram;
+    use std::net::Ipv4Addr;
+
+    #[tokio::test]
+    async fn datagrams_that_came_together_leave_other_tasks_their_turn() {
+        // more than the budget of a turn, in fewer batches than that
+        const MANY: u64 = 200;
+        let listen = vec![(Ipv4Addr::LOCALHOST, 0).into()];
+        let server = Server::start(Arc::new(Settings { listen, ..Settings::default() })).unwrap();
+        // nothing is diverted to it, so each datagram is a stray one
+        let plain = datagram::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let at = plain.local_addr().unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..MANY {
+            client.send_to(b"?", at).unwrap();
+        }
+        let socket = UdpSocket::from_std(plain.try_clone().unwrap()).unwrap();
+        let (blocked, _to_block) = mpsc::channel(1);
+        let taking = Arc::clone(&server.inner).take_quic(Arc::new((socket, plain)), at, blocked);
+        let serving = tokio::spawn(taking);
+        let taken = || server.inner.shared.gateway.stray.load(Relaxed);
+        while taken() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let taken = taken();
+        assert!(taken < MANY, "no turn before {taken} were taken");
+        serving.abort();
+    }
+}

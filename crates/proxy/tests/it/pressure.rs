@@ -1,8 +1,8 @@
 //! What happens when an end does not read, does not speak, or when a budget is spent.
 use crate::common::ends::{End, read_to_end};
 use crate::common::{
-    LONG, Row, TunnelProtocol, budgets, leg, listener, patient, pattern, reset_on_close, settings,
-    wait_until,
+    LONG, Row, TunnelProtocol, budgets, leg, listener, patient, pattern, read_head, reset_on_close,
+    settings, wait_until,
 };
 use ekiden_model::units::Bytes;
 use ekiden_proxy::settings::{CopyMode, Settings};
@@ -72,6 +72,33 @@ fn waits_for_a_stopped_reader_in_little_memory() {
         });
         assert!(got == *FLOOD, "{movement:?}: other bytes");
         drop(server);
+        row.wait_until_empty();
+    }
+}
+
+#[test]
+fn a_body_waits_for_a_stopped_reader_in_little_memory() {
+    for movement in BOTH {
+        let row = row(movement, |_| {});
+        let (listener, to) = listener();
+        let mut client = patient(TcpStream::connect(row.front()).unwrap());
+        write!(client, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut server = patient(listener.accept().unwrap().0);
+        read_head(&mut server);
+        write!(server, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", FLOOD.len()).unwrap();
+        let taken = fill(&mut server);
+        assert!(taken < FLOOD.len(), "nothing held the writer back");
+        assert!(row.budget("memory").used <= 256 << 10, "{:?}", row.budget("memory"));
+        let got = std::thread::scope(|scope| {
+            scope.spawn(|| server.write_all(&FLOOD[taken..]).unwrap());
+            read_head(&mut client);
+            let mut got = Vec::new();
+            assert_eq!(read_to_end(&mut client, &mut got), End::Eof);
+            got
+        });
+        assert!(got == *FLOOD, "{movement:?}: other bytes");
+        drop((client, server));
         row.wait_until_empty();
     }
 }

@@ -326,6 +326,30 @@ fn rules_and_special_addresses_hold_for_datagrams() {
 }
 
 #[test]
+fn datagrams_to_names_of_special_addresses_are_refused() {
+    let none = addresses(&[]);
+    let names = NameServer::start(&[
+        ("loopback.test", addresses(&["127.0.0.1"]), none.clone()),
+        ("six.test", none.clone(), addresses(&["::1"])),
+        ("mapped.test", none.clone(), addresses(&["::ffff:127.0.0.1"])),
+        ("metadata.test", addresses(&["169.254.169.254"]), none.clone()),
+        ("this.test", addresses(&["0.0.0.0"]), none.clone()),
+        ("group.test", addresses(&["224.0.0.1"]), none),
+    ]);
+    let relay = with(|settings| {
+        settings.access.allow_destinations = vec![];
+        settings.dns.servers = vec![names.address.into()];
+    });
+    let (client, server) = (Client::of(&relay), Server::new());
+    for name in ["loopback", "six", "mapped", "metadata", "this", "group"] {
+        let head = named(&format!("{name}.test"), server.at().port());
+        client.send_raw(&[&head[..], b"x"].concat());
+    }
+    wait_for("counts(&relay).refused == 6", || counts(&relay).refused == 6);
+    server.hears_nothing();
+}
+
+#[test]
 fn datagrams_to_a_translators_addresses_are_refused_as_those_to_ipv4() {
     let names = NameServer::start(&[
         ("metadata.test", addresses(&[]), addresses(&["100:0:0:2::169.254.169.254"])),

@@ -44,6 +44,9 @@ fn via_names_the_received_versions() {
     let head = server.head();
     assert_eq!(field(&head, "via"), Some("1.0 relay-under-test"));
     assert_eq!(field(&head, "expect"), None, "an HTTP/1.0 client does not know what it asks");
+    let names = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let names: Vec<_> = names.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    assert_eq!(names, ["host", "via"], "no field tells whose request it is");
     server.send("HTTP/1.0 200 OK\r\n\r\nold");
     drop(server);
     assert_eq!(field(&client.head(), "via"), Some("1.0 relay-under-test"));

@@ -296,6 +296,8 @@ fn forged_addresses_keep_no_relay_out_that_was_here_before() {
     network.ends[NEAR].close(network.now, tunnel, "an end");
     network.run_for(Span::from_secs(3));
     assert!(network.ends[FAR].pending.is_empty() && !network.is_up(FAR));
+    // nearly a day later
+    network.now += Span::from_secs(23 * 3_600);
     let far = network.ends[FAR].credentials.fingerprint();
     let (now, to) = (network.now, network.addresses[FAR]);
     network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), (5, false)).unwrap();
