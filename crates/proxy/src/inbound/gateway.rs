@@ -5,7 +5,7 @@ use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::Protocol;
 use crate::resources::arrival::{Diverted, reset};
-use crate::session::{OpenTunnel, Session};
+use crate::session::{LogEntry, OpenTunnel, Session};
 use crate::settings::GoTo;
 use crate::transfer::budget::EarlyBytes;
 use crate::transfer::buffered::{BufferedStream, FIRST_READ};
@@ -46,13 +46,13 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
     // a name out of an answer is as good as one that the client says: it opens nothing
     let claimed = claimed.or(heard);
     let named = claimed.as_ref().unwrap_or(&to);
-    let mut entry = session.begin(Protocol::Gateway, named, None, shown.clone());
+    let mut entry = session.begin(Protocol::Gateway, named, None, shown);
     match session.open_diverted(&to, claimed.as_ref(), source).await {
         Ok(way) => {
             entry.status = Some(0);
             Some(session.tunnel_over(way, early, entry))
         }
-        Err(failure) => refuse(session, Protocol::Gateway, &shown, &failure),
+        Err(failure) => fail(session, &mut entry, &failure),
     }
 }
 
@@ -84,7 +84,16 @@ pub(super) fn refuse(
 ) -> Option<OpenTunnel> {
     let mut entry = session.new_entry(protocol);
     entry.target = Some(shown.to_owned());
-    session.on_failure(&mut entry, failure);
+    fail(session, &mut entry, failure)
+}
+
+/// The same for a request that has begun.
+pub(super) fn fail(
+    session: &Session,
+    entry: &mut LogEntry,
+    failure: &Failure,
+) -> Option<OpenTunnel> {
+    session.on_failure(entry, failure);
     reset(&session.client);
     None
 }

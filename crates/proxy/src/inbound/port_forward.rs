@@ -1,7 +1,7 @@
 //! Connections to a forwarded port: they go to its one destination, by rules and routes as all do. Whatever
 //! fails resets the connection.
 
-use super::gateway::{admit, refuse};
+use super::gateway::{admit, fail};
 use crate::observe::registry::Protocol;
 use crate::outbound::connect::Purpose;
 use crate::session::{OpenTunnel, Session};
@@ -12,17 +12,16 @@ use std::net::SocketAddr;
 /// Connects to the destination and relays.
 pub(crate) async fn serve(session: &Session, forward: &PortForward) -> Option<OpenTunnel> {
     let to = &forward.to;
-    let shown = to.to_string();
-    let mut entry = session.begin(Protocol::Forward, to, None, shown.clone());
+    let mut entry = session.begin(Protocol::Forward, to, None, to.to_string());
     if let Err(failure) = admit(session).and_then(|()| session.begin_service()) {
-        return refuse(session, Protocol::Forward, &shown, &failure);
+        return fail(session, &mut entry, &failure);
     }
     match session.open(to, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
             entry.status = Some(0);
             Some(session.tunnel_over(way, header(session, forward.send_proxy), entry))
         }
-        Err(failure) => refuse(session, Protocol::Forward, &shown, &failure),
+        Err(failure) => fail(session, &mut entry, &failure),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::observe::udp_counts::AssociationLimits;
 use crate::outbound::dns::server::NameServers;
 use crate::outbound::resolve::Resolver;
 use crate::policy::accounts::{Directory, KnownAccount};
+use crate::policy::quota::AccountConnection;
 use crate::policy::route::{Chain, Route, scope};
 use crate::policy::upstream::Hop;
 use crate::runtime::certificate::Certificate;
@@ -152,6 +153,17 @@ impl RuntimeConfig {
         let directory = self.directory.as_ref()?;
         let device = if self.is_device(address) { directory.at_device(address) } else { None };
         device.or_else(|| directory.at(address))
+    }
+
+    /// Why a connection of this account may not go on, if so.
+    pub(crate) fn why_ended(
+        &self,
+        account: Option<&KnownAccount>,
+        share: Option<&AccountConnection>,
+    ) -> Option<String> {
+        let barred = self.directory.as_ref().zip(account);
+        let barred = barred.and_then(|(directory, account)| directory.may_stay(account.id).err());
+        barred.or_else(|| share?.ended())
     }
 
     /// How many associations of datagrams there may be, of which some are kept for accounts where there are any.

@@ -1,6 +1,6 @@
 //! What the protocol handlers ask of a session: decisions, ways to destinations, answers to the client.
 
-use super::{LogEntry, OpenTunnel, Session};
+use super::{LogEntry, OpenEntry, OpenTunnel, Session};
 use crate::destination::{Destination, Host};
 use crate::error::Failure;
 use crate::observe::access_log::CutBy;
@@ -220,7 +220,7 @@ impl Session {
         &self,
         opened: OpenedRoute,
         early_up: impl Into<EarlyBytes>,
-        mut entry: LogEntry,
+        mut entry: OpenEntry<'_>,
     ) -> OpenTunnel {
         let OpenedRoute { connection, managed, route, .. } = opened;
         entry.through = connection.through;
@@ -230,7 +230,7 @@ impl Session {
             early_up: early_up.into(),
             early_down: connection.early.into(),
             limits: limits(&route.client_leg.leg, &connection.leg.leg),
-            entry,
+            entry: entry.hand_over(),
             answer: connection.answer,
         }
     }

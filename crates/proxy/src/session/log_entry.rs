@@ -8,10 +8,11 @@ use crate::observe::registry::{Protocol, Registration};
 use crate::observe::traces::{TraceEnd, TraceParent};
 use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What the access log will record of a request in progress.
-#[derive(Clone)]
 pub(crate) struct LogEntry {
     pub(crate) protocol: Protocol,
     pub(crate) method: Option<String>,
@@ -22,6 +23,8 @@ pub(crate) struct LogEntry {
     begun: Time,
     /// The connection's byte counters at the beginning.
     before: (u64, u64),
+    /// It has its line, or another entry will have it.
+    logged: bool,
 }
 
 impl LogEntry {
@@ -35,7 +38,15 @@ impl LogEntry {
             cut_by: None,
             begun: clock::now(),
             before: registration.bytes(),
+            logged: false,
         }
+    }
+
+    /// What goes on with the request, in place of this entry.
+    pub(crate) fn hand_over(&mut self) -> Self {
+        self.logged = true;
+        let (method, target) = (self.method.take(), self.target.take());
+        Self { method, target, through: Arc::clone(&self.through), logged: false, ..*self }
     }
 
     pub(super) fn bytes(&self, registration: &Registration) -> (u64, u64) {
@@ -79,6 +90,32 @@ impl LogEntry {
     }
 }
 
+/// The entry of a session's request. Dropped without a line, it was cut off with its connection, and gets one.
+pub(crate) struct OpenEntry<'a> {
+    pub(super) session: &'a Session,
+    pub(super) entry: LogEntry,
+}
+
+impl Deref for OpenEntry<'_> {
+    type Target = LogEntry;
+
+    fn deref(&self) -> &LogEntry {
+        &self.entry
+    }
+}
+
+impl DerefMut for OpenEntry<'_> {
+    fn deref_mut(&mut self) -> &mut LogEntry {
+        &mut self.entry
+    }
+}
+
+impl Drop for OpenEntry<'_> {
+    fn drop(&mut self) {
+        self.session.log_cut(&mut self.entry, str::to_owned);
+    }
+}
+
 impl Session {
     /// The log entry of a request that begins now.
     pub(crate) fn begin(
@@ -87,7 +124,7 @@ impl Session {
         destination: &Destination,
         method: Option<String>,
         target: String,
-    ) -> LogEntry {
+    ) -> OpenEntry<'_> {
         self.begin_within(None, protocol, destination, (method, target))
     }
 
@@ -98,16 +135,30 @@ impl Session {
         protocol: Protocol,
         destination: &Destination,
         (method, target): (Option<String>, String),
-    ) -> LogEntry {
-        self.registration.begin(protocol, destination.to_string());
-        let server = (destination.host.to_string(), destination.port);
-        self.registration.set_trace(self.config.shared.traces.begin(parent, server));
-        LogEntry { method, target: Some(target), ..self.new_entry(protocol) }
+    ) -> OpenEntry<'_> {
+        let mut entry = self.new_entry(protocol);
+        entry.method = method;
+        self.set_out(&mut entry, parent, destination, target);
+        entry
     }
 
-    pub(crate) fn new_entry(&self, protocol: Protocol) -> LogEntry {
+    /// The destination of a request is known, and it begins.
+    pub(crate) fn set_out(
+        &self,
+        entry: &mut LogEntry,
+        parent: Option<TraceParent>,
+        destination: &Destination,
+        target: String,
+    ) {
+        self.registration.begin(entry.protocol, destination.to_string());
+        let server = (destination.host.to_string(), destination.port);
+        self.registration.set_trace(self.config.shared.traces.begin(parent, server));
+        entry.target = Some(target);
+    }
+
+    pub(crate) fn new_entry(&self, protocol: Protocol) -> OpenEntry<'_> {
         self.registration.set_protocol(protocol);
-        LogEntry::new(protocol, &self.registration)
+        OpenEntry { session: self, entry: LogEntry::new(protocol, &self.registration) }
     }
 
     /// A client that leaves is no failure.
@@ -126,7 +177,34 @@ impl Session {
         self.registration.trace().inspect(|trace| trace.on_error(word));
     }
 
-    pub(crate) fn log(&self, entry: &LogEntry, result: &str) {
+    /// Logs that the connection was cut off from elsewhere, where the request has no line yet. `words`: the result, from
+    /// the reason.
+    pub(crate) fn log_cut(&self, entry: &mut LogEntry, words: impl FnOnce(&str) -> String) {
+        if entry.logged {
+            return;
+        }
+        entry.cut_by = Some(CutBy::Relay);
+        self.trace_error("cut");
+        self.log(entry, &words(&self.why_cut()));
+    }
+
+    fn why_cut(&self) -> String {
+        let entry = &self.registration.entry;
+        let ended = self.config.why_ended(entry.account().as_deref(), self.share().as_deref());
+        ended.unwrap_or_else(|| {
+            let why = if entry.evicted.load(Relaxed) {
+                "closed to make room"
+            } else if self.is_stopping() {
+                "the relay is stopping"
+            } else {
+                "cut off"
+            };
+            why.to_owned()
+        })
+    }
+
+    pub(crate) fn log(&self, entry: &mut LogEntry, result: &str) {
+        entry.logged = true;
         entry.write(&self.log, &self.registration, result);
         let mut end = TraceEnd::default();
         let Some(trace) = self.registration.take_trace(&mut end) else { return };

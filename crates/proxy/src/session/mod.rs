@@ -8,7 +8,7 @@ mod origin;
 pub(crate) mod tests;
 
 pub(crate) use context::{OpenedRoute, within};
-pub(crate) use log_entry::LogEntry;
+pub(crate) use log_entry::{LogEntry, OpenEntry};
 
 use crate::error::{Failure, LateFailure};
 use crate::observe::access_log::{AccessLog, CutBy};
@@ -218,7 +218,8 @@ impl Session {
     pub(crate) async fn relay(&self, tunnel: OpenTunnel) {
         // its leg is managed to the end
         let OpenTunnel { upstream, managed: _managed, early_up, early_down, limits, .. } = tunnel;
-        let (mut entry, answer) = (tunnel.entry, tunnel.answer);
+        let mut entry = OpenEntry { session: self, entry: tunnel.entry };
+        let answer = tunnel.answer;
         let client = self.client.clone();
         let budget = &self.transfer();
         let (registration, share) = (&self.registration, self.share());
@@ -262,6 +263,6 @@ impl Session {
             }
         };
         entry.cut_by = cut_by;
-        self.log(&entry, &result);
+        self.log(&mut entry, &result);
     }
 }

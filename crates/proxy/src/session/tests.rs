@@ -14,9 +14,10 @@ use crate::settings::{
 };
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
-use ekiden_model::units::{Bytes, Span};
+use ekiden_model::units::{Bytes, Share, Span};
 use ipnet::IpNet;
 use socket2::SockRef;
+use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -215,6 +216,67 @@ async fn a_log_entry_begins_with_its_request() {
     assert_eq!(entry.target.as_deref(), Some("example.org:80"));
     session.registration.moved(clock::now(), 1, 2, 0);
     assert_eq!(entry.bytes(&session.registration), (1, 2));
+}
+
+/// The lines of the log, and the errors of finished traces.
+fn written(session: &Session, path: &Path) -> (Vec<String>, Vec<Option<&'static str>>) {
+    assert!(session.log.pending_lines().wait(Duration::from_secs(60)));
+    let lines = std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    let traces = session.config.shared.traces.take(100);
+    (lines, traces.iter().map(|trace| trace.error).collect())
+}
+
+#[tokio::test]
+async fn a_request_that_is_cut_off_has_one_line_and_its_trace_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let mut made = fixture("192.0.2.1", None, Settings::default()).await;
+    let log = AccessLog::open(&AccessLogSetting::File(path.clone())).unwrap();
+    made.session.log = Arc::new(log);
+    let session = &made.session;
+    let all = Share::from_percent(100).unwrap();
+    session.config.shared.traces.follow(Some((all, "http://c:4318/".to_owned())));
+    let quotas = &session.config.shared.quotas;
+    quotas.set("home", ekiden_model::resources::quota::Limits::default());
+    session.set_account(Some(account(7, "home")));
+    session.join_account().unwrap();
+    let to = Destination::parse("example.org:443", None).unwrap();
+    let begin = || session.begin(Protocol::Connect, &to, Some("CONNECT".into()), to.to_string());
+    // one that ended by itself
+    session.log(&mut begin(), "closed");
+    let cut = begin();
+    session.registration.moved(clock::now(), 3, 5, 0);
+    drop(cut);
+    // another has the line in its place
+    let entry = begin().hand_over();
+    drop(OpenEntry { session, entry });
+    session.registration.entry.evicted.store(true, Relaxed);
+    drop(begin());
+    session.registration.entry.evicted.store(false, Relaxed);
+    made.stop.send_replace(true);
+    drop(begin());
+    assert_eq!(quotas.remove("home"), 1);
+    drop(begin());
+    let (lines, errors) = written(session, &path);
+    let cut = Some("cut");
+    assert_eq!(errors, [None, cut, cut, cut, cut, cut]);
+    let results = [
+        "closed",
+        "cut off",
+        "cut off",
+        "closed to make room",
+        "the relay is stopping",
+        "account \"home\" is not served any more",
+    ];
+    assert_eq!(lines.len(), results.len(), "{lines:?}");
+    for (nth, (line, result)) in lines.iter().zip(results).enumerate() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["result"], result);
+        assert_eq!(line["target"], "example.org:443");
+        assert_eq!(line["cut_by"].as_str(), (nth > 0).then_some("relay"), "{line}");
+        let moved = [&line["bytes_up"], &line["bytes_down"]].map(serde_json::Value::as_u64);
+        assert_eq!(moved, if nth == 1 { [Some(3), Some(5)] } else { [Some(0); 2] });
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use crate::tls::{Shown, http2};
 use bytes::{Bytes, BytesMut};
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
-use ekiden_proxy::settings::ExceededAction;
+use ekiden_proxy::settings::{AccessLog, ExceededAction};
 use ekiden_proxy::wire::http::capsule::{CapsuleReader, UdpPayload, write_head};
 use ekiden_proxy::wire::http::reply::udp_connected;
 use h2::client::SendRequest;
@@ -150,6 +150,32 @@ fn datagrams_flow_by_upgrade_until_the_stream_ends() {
     wait_until(|| udp(&relay).associations == 0, || format!("{:?}", udp(&relay)));
     relay.settles();
     assert!(UdpSocket::bind(("127.0.0.1", from.port())).is_ok(), "its port is still open");
+}
+
+#[test]
+fn flows_and_associations_that_are_cut_off_have_their_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let relay = Relay::with(|settings| settings.access_log = AccessLog::File(path.clone()));
+    let server = server();
+    let mut client = opened(&relay, server.local_addr().unwrap());
+    client.send(capsule(b"ask"));
+    exchange(&server, b"ask", b"answer");
+    assert_eq!(received(|n| client.exactly(n)), b"answer");
+    // by SOCKS5, without a datagram
+    let mut silent = relay.client();
+    silent.send([5_u8, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(silent.exactly(12)[..5], [5, 0, 5, 0, 0]);
+    let all = || (udp(&relay).associations, udp(&relay).datagrams_down);
+    let relaying = || relay.status().connections.iter().all(|one| one.state == "relaying");
+    wait_until(|| all() == (2, 1) && relaying(), || format!("{:?}", relay.status()));
+    relay.server.as_ref().unwrap().handle().cut();
+    relay.settles();
+    let text = relay.logged(&path);
+    assert_eq!(text.matches("\"cut_by\":\"relay\"").count(), 2, "{text}");
+    for result in ["cut off; 1 datagrams up, 1 down", "cut off; 0 datagrams up, 0 down"] {
+        assert!(text.contains(result), "{text}");
+    }
 }
 
 #[test]

@@ -6,7 +6,6 @@ use super::plan::checks;
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::inbound::udp::capsules::CapsuleFlow;
-use crate::observe::registry::Protocol;
 use crate::session::{LogEntry, Session};
 use crate::transfer::buffered::BufferedStream;
 use crate::wire::http::fields;
@@ -32,13 +31,13 @@ pub(super) async fn serve(
 ) -> Result<(), Failure> {
     entry.method = Some(request.method.clone());
     let to = target(session, request)?;
-    *entry = session.begin(Protocol::Udp, &to, entry.method.take(), to.to_string());
+    session.set_out(entry, None, &to, to.to_string());
     let flow = CapsuleFlow::open(session, to, entry).await?;
-    if !session.answer_opened(reply::udp_connected(), (entry, 101)).await {
+    if !session.answer_opened(reply::udp_connected(), (flow.entry, 101)).await {
         return Ok(());
     }
     let incoming = BufferedStream::new(session.client.clone(), incoming.take());
-    flow.serve(incoming, entry).await;
+    flow.serve(incoming).await;
     Ok(())
 }
 

@@ -93,7 +93,7 @@ pub(super) async fn exchange(
                     upstream: incoming.stream,
                     managed,
                     limits,
-                    entry: entry.clone(),
+                    entry: entry.hand_over(),
                     answer,
                 })));
             }

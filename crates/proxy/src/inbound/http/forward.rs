@@ -381,7 +381,7 @@ async fn forward(
     }
     match exchange(session, incoming, &plan, body, &mut entry).await {
         Ok(ExchangeResult::Done { keep_client, kept }) => {
-            session.log(&entry, "done");
+            session.log(&mut entry, "done");
             session.leave_origin(kept);
             if keep_client { NextStep::Request } else { end(session).await }
         }

@@ -42,7 +42,7 @@ pub(super) fn answer(
     entry.method = Some(request.method.clone());
     entry.target = Some(format!("http://{proxy}{}", target.split('?').next()?));
     entry.status = Some(status);
-    session.log(&entry, "answered by the relay");
+    session.log(&mut entry, "answered by the relay");
     Some(answer)
 }
 

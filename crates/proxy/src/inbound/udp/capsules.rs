@@ -34,6 +34,7 @@ const LAST_WORD: Span = Span::from_secs(2);
 /// The datagrams of one request.
 pub(crate) struct CapsuleFlow<'a> {
     session: &'a Session,
+    pub(crate) entry: &'a mut LogEntry,
     to: Destination,
     way: DatagramPaths,
     reader: CapsuleReader,
@@ -44,6 +45,13 @@ pub(crate) struct CapsuleFlow<'a> {
     backlog: Backlog,
     tally: UdpTally,
     _place: DescriptorReserve,
+}
+
+impl Drop for CapsuleFlow<'_> {
+    fn drop(&mut self) {
+        let tally = &self.tally;
+        self.session.log_cut(self.entry, |why| tally.in_words(why));
+    }
 }
 
 /// Why a flow ended.
@@ -80,7 +88,7 @@ impl<'a> CapsuleFlow<'a> {
     pub(crate) async fn open(
         session: &'a Session,
         to: Destination,
-        entry: &mut LogEntry,
+        entry: &'a mut LogEntry,
     ) -> Result<Self, Failure> {
         let (tally, place) = begin(session)?;
         let mut way = paths(session);
@@ -90,13 +98,13 @@ impl<'a> CapsuleFlow<'a> {
         session.registration.set_route(&route.why);
         let backlog = Backlog::new(session.transfer());
         let (reader, partial) = (CapsuleReader::default(), None);
-        let around = 0;
-        Ok(Self { session, to, way, reader, partial, around, backlog, tally, _place: place })
+        let (around, _place) = (0, place);
+        Ok(Self { session, entry, to, way, reader, partial, around, backlog, tally, _place })
     }
 
     /// Relays until the stream ends, it was silent for `udp.idle`, or the account has nothing left. `early`: what the
     /// client sent behind its request.
-    pub(crate) async fn serve(mut self, mut incoming: BufferedStream, entry: &LogEntry) {
+    pub(crate) async fn serve(mut self, mut incoming: BufferedStream) {
         self.session.registration.set_state(ConnectionState::Relaying);
         let early = incoming.take();
         let end = match self.read(&early) {
@@ -123,7 +131,7 @@ impl<'a> CapsuleFlow<'a> {
             registration.count_failed();
             self.session.trace_error("malformed");
         }
-        self.session.log(entry, &self.tally.in_words(&why));
+        self.session.log(self.entry, &self.tally.in_words(&why));
         let whole = !malformed && within(LAST_WORD, self.backlog.drain(client)).await.is_ok();
         let (client, session) = (client.clone(), self.session);
         // the destination's socket is closed before the client is waited for

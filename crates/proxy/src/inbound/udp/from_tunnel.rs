@@ -233,11 +233,7 @@ impl PacketFlow {
 
     fn cut(&self) -> FlowEnd {
         let account = self.registration.entry.account();
-        let barred = match (&self.config.directory, &account) {
-            (Some(directory), Some(account)) => directory.may_stay(account.id).err(),
-            _ => None,
-        };
-        match barred.or_else(|| self.share.as_ref()?.ended()) {
+        match self.config.why_ended(account.as_deref(), self.share.as_deref()) {
             Some(why) => FlowEnd::Failed(Failure::new(FailureKind::Denied, why)),
             None => FlowEnd::Closed("cut off".to_owned()),
         }

@@ -46,6 +46,7 @@ use tokio::net::UdpSocket;
 
 struct Association<'a> {
     session: &'a Session,
+    entry: &'a mut LogEntry,
     port: UdpSocket,
     /// Where the client sends from, by its first datagram that could be read.
     client: Option<SocketAddr>,
@@ -60,9 +61,9 @@ const MOST_DISCARDED: usize = 64 * 1024;
 
 pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let mut entry = session.new_entry(Protocol::Udp);
-    let (mut association, bound, _place) = match Association::open(session).await {
+    let (port, bound, tally, _place) = match open(session).await {
         Ok(opened) => opened,
-        Err(failure) => return refuse(session, entry, &failure).await,
+        Err(failure) => return refuse(session, &mut entry, &failure).await,
     };
     let target = format!("UDP at {bound}");
     entry.target = Some(target.clone());
@@ -75,14 +76,18 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     // bytes on the TCP connection have no meaning from now on
     session.count_moved(Direction::Up, incoming.bytes().len());
     drop(incoming);
+    let way = paths(session);
+    let (client, discarded) = (None, 0);
+    let mut association =
+        Association { session, entry: &mut entry, port, client, way, tally, discarded };
     let why = association.run().await;
-    session.log(&entry, &association.tally.in_words(&why));
+    session.log(association.entry, &association.tally.in_words(&why));
     session.registration.set_state(ConnectionState::Closing);
     drop(association);
     session.close_gently().await;
 }
 
-async fn refuse(session: &Session, mut entry: LogEntry, failure: &Failure) {
+async fn refuse(session: &Session, entry: &mut LogEntry, failure: &Failure) {
     let reply = match failure.kind {
         FailureKind::Denied => Reply::CommandNotSupported,
         _ => Reply::GeneralFailure,
@@ -92,30 +97,38 @@ async fn refuse(session: &Session, mut entry: LogEntry, failure: &Failure) {
         tracing::warn!(client = %session.address, "UDP ASSOCIATE refused: {failure}");
     }
     entry.status = Some(reply as u16);
-    session.on_failure(&mut entry, failure);
+    session.on_failure(entry, failure);
     session.send_and_close(&socks::write_reply(reply, ([0, 0, 0, 0], 0).into())).await;
 }
 
-impl<'a> Association<'a> {
-    async fn open(session: &'a Session) -> Result<(Self, SocketAddr, DescriptorReserve), Failure> {
-        let (tally, place) = begin(session)?;
-        let no_room = |text: String| Failure::new(FailureKind::Exhausted, text);
-        let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
-        at.set_port(0);
-        let until = clock::now() + DESCRIPTOR_WAIT;
-        let port = loop {
-            match UdpSocket::bind(at).await {
-                Ok(port) => break port,
-                Err(error) if made_room(&session.config.shared, until, &error).await => {}
-                Err(error) => return Err(no_room(format!("no UDP port on {}: {error}", at.ip()))),
-            }
-        };
-        let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let way = paths(session);
-        let association = Self { session, port, client: None, way, tally, discarded: 0 };
-        Ok((association, bound, place))
-    }
+/// The port of an association, its address, and its places.
+async fn open(
+    session: &Session,
+) -> Result<(UdpSocket, SocketAddr, UdpTally, DescriptorReserve), Failure> {
+    let (tally, place) = begin(session)?;
+    let no_room = |text: String| Failure::new(FailureKind::Exhausted, text);
+    let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
+    at.set_port(0);
+    let until = clock::now() + DESCRIPTOR_WAIT;
+    let port = loop {
+        match UdpSocket::bind(at).await {
+            Ok(port) => break port,
+            Err(error) if made_room(&session.config.shared, until, &error).await => {}
+            Err(error) => return Err(no_room(format!("no UDP port on {}: {error}", at.ip()))),
+        }
+    };
+    let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
+    Ok((port, bound, tally, place))
+}
 
+impl Drop for Association<'_> {
+    fn drop(&mut self) {
+        let tally = &self.tally;
+        self.session.log_cut(self.entry, |why| tally.in_words(why));
+    }
+}
+
+impl Association<'_> {
     async fn run(&mut self) -> String {
         enum Turn {
             Client,

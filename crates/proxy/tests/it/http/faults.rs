@@ -248,6 +248,32 @@ fn the_access_log_says_which_end_cut_a_transfer_and_a_client_that_leaves_is_no_f
 }
 
 #[test]
+fn a_request_and_a_tunnel_that_are_cut_off_have_their_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("access.log");
+    let relay = Relay::with(|settings| settings.access_log = AccessLog::File(path.clone()));
+    let origin = Origin::new();
+    let (mut asking, _server) = asked(&relay, &origin);
+    let mut client = relay.client();
+    client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.name));
+    let mut server = origin.accept();
+    client.head();
+    client.send("four");
+    server.exactly(4);
+    relay.server.as_ref().unwrap().handle().cut();
+    for cut in [&mut asking, &mut client, &mut server] {
+        cut.until_reset();
+    }
+    relay.settles();
+    let text = relay.logged(&path);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    for line in text.lines() {
+        assert!(line.contains("\"cut_by\":\"relay\",\"result\":\"cut off\""), "{line}");
+    }
+    assert!(text.contains("\"bytes_up\":4,"), "{text}");
+}
+
+#[test]
 fn answers_408_to_a_late_head() {
     let relay = Relay::with(|settings| settings.timeouts.request_head = Span::from_millis(50));
     let mut client = relay.client();

@@ -98,7 +98,7 @@ pub(super) async fn answer(
     entry.method = Some(request.method.clone());
     entry.target = Some(format!("http://{}/", own.proxy));
     entry.status = Some(status);
-    session.log(&entry, "answered by the relay");
+    session.log(&mut entry, "answered by the relay");
     Some(answer.into_bytes())
 }
 

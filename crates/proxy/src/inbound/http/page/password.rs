@@ -93,7 +93,7 @@ pub(in crate::inbound::http) async fn answer(
     entry.method = Some(request.method.clone());
     entry.target = Some(format!("http://{proxy}{PASSWORD}"));
     entry.status = Some(status);
-    session.log(&entry, "answered by the relay");
+    session.log(&mut entry, "answered by the relay");
     Some(answer.into_bytes())
 }
 

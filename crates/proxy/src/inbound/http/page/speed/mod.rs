@@ -77,7 +77,7 @@ pub(in crate::inbound::http) async fn serve(
             failure.text.clone()
         }
     };
-    session.log(&entry, &result);
+    session.log(&mut entry, &result);
 }
 
 async fn run(
