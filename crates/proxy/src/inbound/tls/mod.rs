@@ -61,11 +61,11 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
         return;
     }
     let mut task = match begin(session, name, &framing, End::Tls(Arc::clone(&client))) {
-        Ok((begun, _)) => EndedWithOuter(begun),
+        Ok((task, entry)) => EndedWithOuter { task, entry },
         Err(why) => return broke(session, &why),
     };
     session.registration.set_state(ConnectionState::Relaying);
-    match (&mut task.0).await {
+    match (&mut task.task).await {
         Ok(()) => {
             client.end();
             client.flushed().await;
@@ -76,11 +76,17 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
 }
 
 /// A session within another ends with it.
-struct EndedWithOuter(JoinHandle<()>);
+struct EndedWithOuter {
+    task: JoinHandle<()>,
+    entry: Arc<ConnectionEntry>,
+}
 
 impl Drop for EndedWithOuter {
     fn drop(&mut self) {
-        self.0.abort();
+        // its destination must not take the cut for an end of stream, nor may the client
+        if !self.task.is_finished() {
+            self.entry.end();
+        }
     }
 }
 
@@ -136,4 +142,37 @@ fn say_why(session: &Session) {
 fn broke(session: &Session, why: &str) {
     session.registration.count_failed();
     tracing::debug!(client = %session.address, "TLS: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::tests::fixture;
+    use crate::settings::Settings;
+    use crate::transfer::buffered::write_all;
+    use std::io::ErrorKind;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn an_upload_within_another_connection_is_reset_where_that_one_is_cut() {
+        let mut settings = Settings::default();
+        settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
+        let outer = fixture("127.0.0.1", None, settings).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let (near, far) = Pipe::pair();
+        let [near, far] = [near, far].map(|end| End::Pipe(Arc::new(end)));
+        let (task, entry) = begin(&outer.session, None, &Arc::default(), near).unwrap();
+        let within = EndedWithOuter { task, entry };
+        let asked = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\nhalf");
+        write_all(&far, asked.as_bytes()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        server.read_exact(&mut [0; 4]).await.unwrap();
+        drop(within);
+        let ended = server.read(&mut [0; 1]).await;
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        // nor does the client find an end
+        far.broken().await;
+    }
 }
