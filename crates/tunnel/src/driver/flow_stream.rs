@@ -27,7 +27,8 @@ type OnBreak = Box<dyn FnOnce(Reason, &str, bool) + Send>;
 /// A flow as a stream. One task each may read, write, and wait for a break.
 ///
 /// Dropping it closes it as a TCP socket is closed: what was written is still sent, then the end of the stream. Bytes
-/// that nobody read, or that come afterwards, reset the flow. So does a far end that takes nothing for a minute.
+/// that nobody read, or that come afterwards, reset the flow. So does a far end that takes nothing for a minute. An
+/// incoming flow without an answer is refused.
 pub struct FlowStream {
     flow: Flow,
     state: Mutex<State>,
@@ -355,6 +356,10 @@ impl Drop for FlowStream {
             self.flow.hold = Hold::Left;
             return;
         }
+        // an end alone would pass for an empty answer of the destination; other flows are left as they are
+        let (now, id) = (clock::now(), self.flow.id);
+        let words = "closed without an answer".to_owned();
+        self.flow.shared.with(|core| core.refuse(now, id, Reason::Closed, words));
         // without a runtime nobody could wait for the other end
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if unread {

@@ -16,6 +16,20 @@ async fn reset_passes_after_earlier_bytes() {
     assert_eq!(error.to_string(), "it broke");
 }
 
+/// Its end alone would pass for an empty answer of the destination.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_dropped_without_an_answer_is_refused() {
+    let mut pair = pair(mbit(100));
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    let incoming = pair.incoming.recv().await.unwrap();
+    drop(incoming.flow.into_stream(|_, _, _| ()));
+    let answered = tokio::time::timeout(Duration::from_secs(60), flow.answered()).await;
+    let (reason, words) = answered.expect("it waits for ever").unwrap_err();
+    assert_eq!((reason, words.as_str()), (Reason::Closed, "closed without an answer"));
+    drop(flow);
+    no_flow_is_left(&pair).await;
+}
+
 /// As a socket is closed: bytes that come for nobody are answered by a reset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_for_a_closed_stream_reset_the_flow() {
