@@ -17,6 +17,7 @@ use ekiden_model::resources::socket_memory::SocketMemory;
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// Clients that wait have this part of the descriptors at most, as the daemon sees to.
 const WAITING_AT_MOST: u64 = 8;
@@ -112,7 +113,7 @@ impl Resources {
         }
     }
 
-    /// Rejects a client that waited too long.
+    /// Rejects a client that waited too long, or waits at a stop.
     pub(super) fn reject_late(&self, client: AcceptedClient) {
         let patience = locked(&self.state).settings.pressure.patience;
         self.refuse(client, patience);
@@ -128,8 +129,11 @@ impl Resources {
         let name = Arc::clone(&locked(&self.state).name);
         let text = "all connections are in use".to_owned();
         let rejection = Rejection { status: 503, text, retry_after: Some(retry_after) };
-        if let Some(slot) = self.rejections.slot() {
-            tokio::spawn(async move { slot.reject(&client.stream, &name, &rejection).await });
+        // a relay may be dropped outside of its runtime
+        if let Some(slot) = self.rejections.slot()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(async move { slot.reject(&client.stream, &name, &rejection).await });
         }
     }
 }

@@ -427,11 +427,14 @@ impl Resources {
         result
     }
 
-    /// Closes pooled connections and waiting clients, and pools none any more.
+    /// Closes pooled connections, rejects waiting clients, and pools none any more.
     pub(crate) fn stop(self: &Arc<Self>) {
         self.change(|state, deferred| {
             state.settings.pool.connections = 0;
-            while state.admission.on_deadline(Time::NEVER).is_some() {}
+            while let Some(client) = state.admission.on_deadline(Time::NEVER) {
+                state.count_refusal();
+                deferred.refused.push(client);
+            }
             state.empty_pool(deferred);
         });
     }

@@ -81,7 +81,8 @@ impl Server {
         *locked(&inner.refused_reload) = Some((clock::now(), why));
     }
 
-    /// Stops: accepts no new connections, ends idle ones, and lets live ones finish within `limit`.
+    /// Stops: accepts no new connections, rejects those that wait, ends idle ones, and lets live ones finish within
+    /// `limit`.
     pub async fn stop(self, limit: Span) -> Stopped {
         let inner = &self.inner;
         inner.stop_diverting();
@@ -91,7 +92,7 @@ impl Server {
         inner.stopping.send_replace(true);
         inner.shared.resources.stop();
         let wait = async {
-            while inner.registry.len() > 0 {
+            while inner.registry.len() > 0 || inner.shared.resources.rejections.are_any() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -24,17 +24,26 @@ pub(crate) struct Rejection {
 
 /// The rejections of one relay that may be in progress.
 #[derive(Debug, Clone)]
-pub(crate) struct Rejections(Arc<Semaphore>);
+pub(crate) struct Rejections {
+    slots: Arc<Semaphore>,
+    most: usize,
+}
 
 impl Rejections {
     /// At most so many at a time; beyond, connections are closed without an answer.
     pub(crate) fn new(most: u32) -> Self {
-        Self(Arc::new(Semaphore::new(most as usize)))
+        let most = most as usize;
+        Self { slots: Arc::new(Semaphore::new(most)), most }
+    }
+
+    /// Whether one is in progress.
+    pub(crate) fn are_any(&self) -> bool {
+        self.slots.available_permits() < self.most
     }
 
     /// A slot for one rejection, where too many are not in progress.
     pub(crate) fn slot(&self) -> Option<RejectionSlot> {
-        Arc::clone(&self.0).try_acquire_owned().ok().map(RejectionSlot)
+        Arc::clone(&self.slots).try_acquire_owned().ok().map(RejectionSlot)
     }
 }
 

@@ -277,6 +277,31 @@ fn a_half_closed_client_gets_its_answer() {
 }
 
 #[test]
+fn a_client_that_waits_for_a_place_at_a_stop_is_answered() {
+    let mut relay = Relay::with(|settings| {
+        settings.budgets.connections = 1;
+        settings.pool.connections = 0;
+    });
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    let mut waiting = relay.client();
+    waiting.send(get(&origin, "/", ""));
+    wait_until(|| relay.status().pressure.waiting == 1, || format!("{:?}", relay.status()));
+    let stopping = relay.begin_stop();
+    let head = waiting.head();
+    assert!(head.starts_with("HTTP/1.1 503 ") && field(&head, "retry-after").is_some(), "{head}");
+    drop(waiting);
+    server.send(ok("last"));
+    client.head();
+    assert_eq!(client.until_end(), "last");
+    drop(client);
+    assert_eq!(stopping.join().unwrap().cut, 0);
+}
+
+#[test]
 fn a_stopping_relay_finishes_and_closes() {
     let (mut relay, origin) = (Relay::new(), Origin::new());
     let mut client = relay.client();

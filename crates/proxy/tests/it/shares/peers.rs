@@ -3,7 +3,7 @@
 use super::{OTHER, PLACES, is_served, places};
 use crate::accounts::Book;
 use crate::common::wait_until;
-use crate::common::wire::{Origin, Relay};
+use crate::common::wire::{Origin, PATIENCE, Relay};
 use ekiden_model::units::{Rate, Span};
 use ekiden_proxy::policy::accounts::Directory;
 use ekiden_proxy::settings::{Account, Limits as AccountLimits, Settings};
@@ -232,6 +232,37 @@ fn flows_that_wait_are_refused_once_their_peer_has_its_share() {
     assert_eq!((pressure.share_refused, pressure.waiting), (3, 0));
     drop((flows, clients, servers));
     joined.relay.settles();
+}
+
+#[test]
+fn flows_that_wait_at_a_stop_are_refused() {
+    let origin = Origin::new();
+    let mut joined = Joined::new(&["one"], |settings| {
+        settings.budgets.connections = 20;
+        settings.pressure.waiting = 3;
+        settings.pressure.patience = Span::from_secs(600);
+    });
+    let mut clients: Vec<_> = (0..10).map(|_| joined.relay.client()).collect();
+    // half a head, with which a stop is waited for
+    clients.iter_mut().for_each(|client| client.send("GET http://exa"));
+    let used = || joined.relay.status().budgets[0].used;
+    wait_until(|| used() == 10, || format!("{} connections", used()));
+    let mut flows = Vec::new();
+    for _ in 0..10 {
+        flows.push((joined.stream(0, origin.port()).unwrap(), origin.accept()));
+    }
+    let waiting: Vec<Flow> = (0..3).map(|_| joined.asked(0, origin.port())).collect();
+    let wait = || joined.relay.status().pressure.waiting;
+    wait_until(|| wait() == 3, || format!("{} wait", wait()));
+    let stopping = joined.relay.begin_stop();
+    for flow in waiting {
+        let answered = async { tokio::time::timeout(PATIENCE, flow.answered()).await };
+        let answered = joined.runtime.block_on(answered).expect("it waits for ever");
+        let (reason, words) = answered.unwrap_err();
+        assert!(reason == Reason::Exhausted && words.contains("no room"), "{reason}: {words}");
+    }
+    drop((clients, flows));
+    assert_eq!(stopping.join().unwrap().cut, 0);
 }
 
 #[test]
