@@ -11,6 +11,7 @@ use ekiden_model::units::Time;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 /// What the access log will record of a request in progress.
 pub(crate) struct LogEntry {
@@ -189,6 +190,9 @@ impl Session {
     }
 
     fn why_cut(&self) -> String {
+        if thread::panicking() {
+            return "a fault of this relay, of which its log tells".to_owned();
+        }
         let entry = &self.registration.entry;
         let ended = self.config.why_ended(entry.account().as_deref(), self.share().as_deref());
         ended.unwrap_or_else(|| {

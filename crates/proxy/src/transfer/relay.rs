@@ -76,6 +76,7 @@ pub(crate) async fn relay(
         watches: [None, None],
         registration,
     };
+    let _resets = registration.reset_on_panic();
     let ended = poll_fn(|cx| relay.poll(cx)).await;
     registration.set_state(ConnectionState::Closing);
     registration.check_paths();

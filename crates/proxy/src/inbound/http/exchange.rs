@@ -60,6 +60,7 @@ pub(super) async fn exchange(
             }
             None => Box::new(session.open_origin(&plan.destination).await?),
         };
+        let _resets = session.registration.reset_on_panic();
         origin.own |= authenticates_connection(&plan.request.fields, "authorization");
         entry.through = Arc::clone(&origin.through);
         session.registration.set_state(ConnectionState::Relaying);

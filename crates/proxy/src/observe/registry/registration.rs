@@ -12,12 +12,26 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Time;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 /// A live connection's entry in the registry. Its drop removes the entry.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) entry: Arc<ConnectionEntry>,
     pub(super) registry: Arc<Registry>,
+}
+
+/// Makes the close of a connection's legs a reset where its task panics: neither end may take it for an end of stream.
+/// Declared behind whoever keeps the legs open.
+#[derive(Debug)]
+pub(crate) struct ResetOnPanic<'a>(&'a ConnectionEntry);
+
+impl Drop for ResetOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.reset_on_close();
+        }
+    }
 }
 
 /// A connection that relayed this many bytes has sent full-sized segments.
@@ -37,6 +51,10 @@ impl Drop for Registration {
 }
 
 impl Registration {
+    pub(crate) fn reset_on_panic(&self) -> ResetOnPanic<'_> {
+        ResetOnPanic(&self.entry)
+    }
+
     /// Registers a connection within this one.
     pub(crate) fn inner(&self) -> Self {
         self.registry.register(self.entry.client, Some(Arc::clone(&self.entry)))
@@ -193,7 +211,12 @@ impl Registration {
 mod tests {
     use super::super::{CarrierUse, TunnelActivity};
     use super::*;
+    use crate::settings::Leg;
+    use std::io::ErrorKind;
     use std::sync::Mutex;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::oneshot;
 
     /// The legs of those that move more than a few packets.
     #[derive(Debug, Default)]
@@ -229,6 +252,27 @@ mod tests {
         assert_eq!(waits(&outer).as_deref(), Some("it owes"));
         drop(owes);
         assert_eq!(waits(&stream), None);
+    }
+
+    #[tokio::test]
+    async fn a_panic_resets_the_legs() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, from) = listener.accept().await.unwrap();
+        let near = Arc::new(near);
+        let registration = Arc::new(Registry::new(Arc::new(Bulk::default()))).enter(from);
+        let leg = Arc::new(NamedLeg::new("direct", &Leg::default(), None));
+        let stats = LegStats::new(Arc::downgrade(&near), from.ip(), leg, None);
+        registration.set_upstream_leg(Arc::new([]), Some(stats));
+        let (_, never) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            let _near = near;
+            let _resets = registration.reset_on_panic();
+            never.await.expect("a test asked for it");
+        });
+        assert!(task.await.is_err_and(|error| error.is_panic()));
+        let closed = far.read(&mut [0]).await;
+        assert_eq!(closed.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 
     #[test]
