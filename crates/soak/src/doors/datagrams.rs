@@ -114,6 +114,8 @@ impl SocksUdp {
     async fn send(&self, datagram: &[u8], clients: &Clients, door: Door) -> Result<(), Failure> {
         let bytes = [&self.head, datagram].concat();
         clients.ledger.up(door).on_sent(bytes.len() as u64);
+        // the head of its answer is the relay's own, at most with an address of IPv6
+        clients.ledger.down(door).on_own(4 + 16 + 2);
         self.socket.send(&bytes).await.map_err(ended)?;
         Ok(())
     }

@@ -61,6 +61,9 @@ const MOST_DISCARDED: usize = 64 * 1024;
 
 pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let mut entry = session.new_entry(Protocol::Udp);
+    // bytes on the TCP connection have no meaning from now on
+    session.count_moved(Direction::Up, incoming.bytes().len());
+    drop(incoming);
     let (port, bound, tally, _place) = match open(session).await {
         Ok(opened) => opened,
         Err(failure) => return refuse(session, &mut entry, &failure).await,
@@ -73,9 +76,6 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
         return;
     }
     session.registration.set_state(ConnectionState::Relaying);
-    // bytes on the TCP connection have no meaning from now on
-    session.count_moved(Direction::Up, incoming.bytes().len());
-    drop(incoming);
     let way = paths(session);
     let (client, discarded) = (None, 0);
     let mut association =
@@ -197,7 +197,7 @@ impl Association<'_> {
             Ok((to, at)) => {
                 // what cannot be read may come from anybody at this address
                 self.client = Some(from);
-                self.send(&to, datagram.get(at..).unwrap_or_default());
+                self.send(&to, datagram, at);
             }
             Err(bad) => self.tally.on_dropped(DropReason::Malformed, || bad.to_string()),
         }
@@ -212,10 +212,12 @@ impl Association<'_> {
         })
     }
 
-    fn send(&mut self, to: &Destination, payload: &[u8]) {
-        if !self.within_limits(Direction::Up, payload.len()) {
+    /// Forwards what a datagram has behind its head, which counts: the name in it goes to a name server.
+    fn send(&mut self, to: &Destination, datagram: &[u8], head: usize) {
+        if !self.within_limits(Direction::Up, datagram.len()) {
             return;
         }
+        let payload = datagram.get(head..).unwrap_or_default();
         match self.way.send(to, payload) {
             Ok(true) => self.on_sent(payload.len()),
             // waits for name resolution
@@ -249,10 +251,11 @@ impl Association<'_> {
     fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
         // the client's port is unknown before its first datagram
         let Some(client) = self.client else { return };
-        if !self.within_limits(Direction::Down, payload.len()) {
+        let head = socks::write_datagram_head(from);
+        if !self.within_limits(Direction::Down, head.len() + payload.len()) {
             return;
         }
-        let datagram = [&socks::write_datagram_head(from), payload].concat();
+        let datagram = [&head[..], payload].concat();
         match send(&self.port, &datagram, client) {
             Ok(_) => {
                 self.tally.down();

@@ -9,11 +9,11 @@
 //! usage()                           bytes of each account since the start
 //! ```
 //! **What counts**: HTTP messages with heads, interim responses, chunk framing and trailers; requests
-//! that open a tunnel, and their answers; the payload of tunnels and datagrams; TLS records and frames of
-//! HTTP/2 around them (`Framing`). Each byte counts once, when the limits let it pass, also from the
-//! cache, and even if it is lost later or its receiver broke. What is written anew counts as it was
-//! read or as it was written, whichever is longer. The relay's own refusals and retransmissions do
-//! not count.
+//! that open a tunnel, and their answers; the payload of tunnels and datagrams, with the heads of SOCKS
+//! and of capsules; questions for names, and replies; TLS records and frames of HTTP/2 around them
+//! (`Framing`). Each byte counts once, when the limits let it pass, also from the cache, and even if
+//! it is lost later or its receiver broke. What is written anew counts as it was read or as it was
+//! written, whichever is longer. The relay's own refusals and retransmissions do not count.
 //!
 //! A connection from before there was an account or a relay-wide rate stays unmetered to its end.
 //! One lock guards all state; it is held for about a microsecond, and never across a wait.
