@@ -84,6 +84,14 @@ impl Origin {
             Self::Peer => None,
         }
     }
+
+    /// Bytes before each message: its length, on a stream (RFC 1035 §4.2.2).
+    const fn around(self) -> usize {
+        match self {
+            Self::Udp(_) => 0,
+            Self::Tcp(_) | Self::Peer => 2,
+        }
+    }
 }
 
 impl Client {
@@ -149,7 +157,7 @@ pub(crate) fn receive(config: &RuntimeConfig, from: &Client, bytes: &[u8]) -> In
     if let (Reading::Question(question), Some(client)) = (&mut reading, from.origin.client()) {
         proven |= exchange_cookies(config, question, client);
     }
-    Incoming { reading, proven, bytes: bytes.len(), within_rate: false }
+    Incoming { reading, proven, bytes: from.origin.around() + bytes.len(), within_rate: false }
 }
 
 /// Takes in a message and handles it.
@@ -283,7 +291,14 @@ pub(crate) fn reply(
 
 fn count_reply(config: &RuntimeConfig, to: &Client, spent: bool, bytes: usize) {
     if let Some(payer) = to.payer.as_ref().filter(|_| !spent) {
-        config.shared.quotas.on_reply(payer, bytes);
+        config.shared.quotas.on_reply(payer, to.origin.around() + bytes);
+    }
+}
+
+/// Counts what came on a client's stream and is no question, or was given up.
+fn count_discarded(config: &RuntimeConfig, from: &Client, bytes: usize) {
+    if let Some(payer) = from.payer.as_ref().filter(|_| bytes > 0) {
+        config.shared.quotas.on_discarded(payer, bytes);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Questions on a stream (RFC 7766): over TCP, or out of a peer's tunnel. Replies leave as they are there, in any
 //! order.
 
-use super::{Asked, Client, Handled, Incoming, answer, receive, reply};
+use super::{Asked, Client, Handled, Incoming, answer, count_discarded, receive, reply};
 use crate::outbound::dns::pipe::read_some;
 use crate::outbound::dns::state::Answered;
 use crate::runtime::RuntimeConfig;
@@ -77,13 +77,26 @@ pub(crate) async fn serve(
     config: impl Fn() -> Arc<RuntimeConfig>,
     admit: impl Fn() -> Option<Client>,
     memory: TransferShare,
-    Limits { idle, waiting }: Limits,
+    limits: Limits,
     stream: impl AsyncRead + AsyncWrite + Send,
 ) {
     let Some(client) = admit() else { return };
+    let mut received = Messages::default();
+    answer_all(&config, (&client, admit), memory, limits, stream, &mut received).await;
+    count_discarded(&config(), &client, received.left());
+}
+
+/// The same, and leaves in `received` what is no question.
+async fn answer_all(
+    config: &impl Fn() -> Arc<RuntimeConfig>,
+    (client, admit): (&Client, impl Fn() -> Option<Client>),
+    memory: TransferShare,
+    Limits { idle, waiting }: Limits,
+    stream: impl AsyncRead + AsyncWrite + Send,
+    received: &mut Messages,
+) {
     let mut looked = Instant::now();
     let (mut from, mut to) = tokio::io::split(stream);
-    let mut received = Messages::default();
     let mut later: JoinSet<Ready> = JoinSet::new();
     let spare = Arc::new(Semaphore::new(1));
     let mut ended = false;
@@ -95,7 +108,7 @@ pub(crate) async fn serve(
         tokio::select! {
             Some(done) = later.join_next(), if !later.is_empty() => {
                 if let Ok(ready) = done {
-                    reply(&config(), &client, &ready.asked, &ready.outcome, &mut out);
+                    reply(&config(), client, &ready.asked, &ready.outcome, &mut out);
                     if !send(&mut to, &out).await {
                         return;
                     }
@@ -105,10 +118,12 @@ pub(crate) async fn serve(
             () = sleep_until(again.min(due)), if held.is_some() => {
                 if Instant::now() >= due {
                     config().shared.dns.counts.limited.fetch_add(1, Relaxed);
-                    (held, received, ended) = (None, Messages::default(), true);
+                    let given_up = held.take().map_or(0, |incoming| incoming.bytes);
+                    count_discarded(&config(), client, given_up + received.left());
+                    (*received, ended) = (Messages::default(), true);
                 }
             }
-            read = timeout_at(due, read_some(&mut from, &mut received)),
+            read = timeout_at(due, read_some(&mut from, received)),
                 if !ended && held.is_none() && later.len() < waiting =>
             {
                 // whoever has nothing more to ask may still wait for answers
@@ -121,23 +136,24 @@ pub(crate) async fn serve(
                 None => match received.take() {
                     Ok(Some(message)) => {
                         due = Instant::now() + idle;
-                        receive(&config(), &client, &message)
+                        receive(&config(), client, &message)
                     }
                     Ok(None) => break,
                     Err(_) => return,
                 },
             };
             if looked.elapsed() >= LOOKED {
-                if admit().as_ref() != Some(&client) {
+                if admit().as_ref() != Some(client) {
                     config().shared.dns.counts.refused.fetch_add(1, Relaxed);
+                    count_discarded(&config(), client, incoming.bytes + received.left());
                     // what it asked before is answered
-                    (received, ended) = (Messages::default(), true);
+                    (*received, ended) = (Messages::default(), true);
                     break;
                 }
                 looked = Instant::now();
             }
             let now = config();
-            match answer(&now, &client, incoming, &mut out) {
+            match answer(&now, client, incoming, &mut out) {
                 Handled::Reply => {
                     if !send(&mut to, &out).await {
                         return;

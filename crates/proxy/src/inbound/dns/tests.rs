@@ -60,7 +60,8 @@ fn ask_from(config: &Arc<RuntimeConfig>, from: &Client, times: u16) -> [usize; 2
     for id in 0..times {
         let message = question(id)[2..].to_vec();
         if matches!(handle(config, from, &message, &mut out), Handled::Reply) {
-            sums = [sums[0] + 1, sums[1] + message.len() + out.len()];
+            let lengths = 2 * from.origin.around();
+            sums = [sums[0] + 1, sums[1] + lengths + message.len() + out.len()];
         }
     }
     sums
@@ -280,6 +281,28 @@ async fn a_message_without_a_header_ends_a_stream() {
     let mut received = Vec::new();
     ours.read_to_end(&mut received).await.unwrap();
     assert!(received.len() > 12, "the question before is answered");
+}
+
+/// Else whoever has a quota could upload without end.
+#[tokio::test]
+async fn bytes_on_a_stream_count_that_are_no_question() {
+    let config = config(|_| {});
+    config.shared.quotas.set("anna", Limits::default());
+    // a part of a message, and one without a header
+    for rest in [&[2_u8, 0, 7, 7, 7][..], &[0, 1, 7]] {
+        let before = used(&config);
+        let (mut ours, theirs) = duplex(1 << 16);
+        let sent = [&question(1)[..], rest].concat();
+        ours.write_all(&sent).await.unwrap();
+        ours.shutdown().await.unwrap();
+        let (in_effect, memory) = (Arc::clone(&config), memory(&config));
+        let in_effect = move || Arc::clone(&in_effect);
+        serve(in_effect, || Some(client(Some("anna"))), memory, CLIENT, theirs).await;
+        let mut replies = Vec::new();
+        ours.read_to_end(&mut replies).await.unwrap();
+        assert!(replies.len() > 12, "the question before is answered");
+        assert_eq!(used(&config) - before, (sent.len() + replies.len()) as u64);
+    }
 }
 
 #[tokio::test]

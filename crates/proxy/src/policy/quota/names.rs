@@ -72,13 +72,25 @@ impl Quotas {
 
     /// A reply of so many bytes goes to the account.
     pub(crate) fn on_reply(&self, payer: &str, bytes: usize) {
+        self.charge_for(payer, Direction::Down, bytes);
+    }
+
+    /// So many bytes came from the account that are no question.
+    pub(crate) fn on_discarded(&self, payer: &str, bytes: usize) {
+        self.charge_for(payer, Direction::Up, bytes);
+    }
+
+    fn charge_for(&self, payer: &str, direction: Direction, bytes: usize) {
         self.change(|state, now| {
+            if !state.accounts.contains_key(payer) {
+                state.set(now, payer, Limits::default());
+            }
             let Some(found) = state.accounts.get(payer) else { return };
             let Some(account) = found.account else { return };
             let used = Arc::clone(&found.used);
             // with what is due, or a busy relay would let it grow
-            used.due[Direction::Down as usize].fetch_add(bytes as u64, Relaxed);
-            framing::charge_due(state, now, (account, &used), &used.due, Direction::Down);
+            used.due[direction as usize].fetch_add(bytes as u64, Relaxed);
+            framing::charge_due(state, now, (account, &used), &used.due, direction);
         });
     }
 }

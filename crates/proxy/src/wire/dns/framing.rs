@@ -37,6 +37,11 @@ impl Messages {
         (&mut self.bytes).limit(AT_ONCE)
     }
 
+    /// Bytes of what has arrived and was not taken.
+    pub const fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     /// The first message, if it is there as a whole.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooShort> {
         let left = &self.bytes[self.at..];
@@ -70,6 +75,7 @@ mod tests {
                 }
             }
             assert_eq!(taken, messages);
+            assert_eq!(received.left(), 0);
             received.room();
             assert!(received.bytes.is_empty());
         }
@@ -81,5 +87,6 @@ mod tests {
         let mut received = Messages::default();
         received.room().put_slice(&framed(&[1; 11]).unwrap());
         assert_eq!((received.take(), received.take()), (Err(TooShort), Err(TooShort)));
+        assert_eq!(received.left(), 13);
     }
 }
