@@ -13,6 +13,7 @@ use crate::wire::first_bytes::{FirstBytesReader, FirstWords, MOST};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::first_bytes::{Config, FirstBytes, Reading};
+use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Span;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,6 +30,7 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
     // counted until they are sent, however long connecting takes
     let (early, claimed) = first_bytes(session, to.port).await?;
     if let Err(failure) = session.begin_service() {
+        session.count_moved(Direction::Up, early.bytes.len());
         session.registration.begin(Protocol::Gateway, to.to_string());
         return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
     }
@@ -52,7 +54,10 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
             entry.status = Some(0);
             Some(session.tunnel_over(way, early, entry))
         }
-        Err(failure) => fail(session, &mut entry, &failure),
+        Err(failure) => {
+            session.count_moved(Direction::Up, early.bytes.len());
+            fail(session, &mut entry, &failure)
+        }
     }
 }
 
@@ -131,7 +136,10 @@ async fn first_bytes(session: &Session, port: u16) -> Option<(EarlyBytes, Option
                 };
                 wait.on_bytes(clock::now(), incoming.bytes().len(), reading);
             }
-            Ok(Err(_)) => return None,
+            Ok(Err(_)) => {
+                session.count_moved(Direction::Up, incoming.bytes().len());
+                return None;
+            }
         }
     }
     let counts = &session.config.shared.gateway;
@@ -152,4 +160,34 @@ async fn first_bytes(session: &Session, port: u16) -> Option<(EarlyBytes, Option
         None => early.into(),
     };
     Some((early, name.map(|name| Destination { host: Host::Name(name), port })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::tests::fixture;
+    use crate::settings::{Account, Limits, Settings};
+    use tokio::io::AsyncWriteExt as _;
+
+    #[tokio::test]
+    async fn first_bytes_count_where_their_destination_is_refused() {
+        let mut settings = Settings::default();
+        settings.sharing.list.push(Account {
+            name: "home".to_owned(),
+            addresses: vec!["127.0.0.0/8".parse().unwrap()],
+            peers: Vec::new(),
+            limits: Limits::default(),
+        });
+        let mut reached = fixture("127.0.0.1", None, settings).await;
+        let asked = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+        reached.client.write_all(asked).await.unwrap();
+        let shared = &reached.session.config.shared;
+        // loopback is no destination
+        let to = ([127, 0, 0, 1], 9).into();
+        let diverted = Diverted { to, own: false, _live: shared.gateway.enter() };
+        assert!(serve(&reached.session, &diverted).await.is_none());
+        shared.quotas.on_second();
+        let used = shared.quotas.usage();
+        assert_eq!((used[0].up, used[0].down), (asked.len() as u64, 0));
+    }
 }

@@ -26,7 +26,14 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
             Ok(((method, passed), used)) => (method, passed, [used, 2]),
             Err(bad) => {
                 let failure = why(session, bad);
-                return refuse(session, protocol, failure, &[5, METHOD_UNACCEPTABLE]).await;
+                return refuse(
+                    session,
+                    &mut incoming,
+                    protocol,
+                    failure,
+                    &[5, METHOD_UNACCEPTABLE],
+                )
+                .await;
             }
         };
     if method == METHOD_PASSWORD {
@@ -37,33 +44,33 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
                 moved = [moved[0] + used, moved[1] + no.len()];
                 read
             }
-            Err(bad) => return refuse(session, protocol, bad, &no).await,
+            Err(bad) => return refuse(session, &mut incoming, protocol, bad, &no).await,
         };
         match session.log_in(&user, &password).await {
             Ok(account) => session.set_account(Some(account)),
-            Err(failure) => return refuse(session, protocol, failure, &no).await,
+            Err(failure) => return refuse(session, &mut incoming, protocol, failure, &no).await,
         }
         session.answer(&socks::password_reply(true)).await.ok()?;
     }
     let asked = in_time(within(limit, read(&mut incoming, socks::read_request)).await);
     if let Err(not) = session.join_account() {
         let answer = socks::write_reply(Reply::NotAllowed, unspecified());
-        return refuse(session, protocol, not, &answer).await;
+        return refuse(session, &mut incoming, protocol, not, &answer).await;
     }
     if let Err(failure) = session.begin_service() {
         let answer = socks::write_reply(failure.socks(), unspecified());
-        return refuse(session, protocol, failure, &answer).await;
+        return refuse(session, &mut incoming, protocol, failure, &answer).await;
     }
     let (asked, used) = match asked? {
         Ok(asked) => asked,
         Err(bad) => {
             let answer = socks::write_reply(reply_to(&bad), unspecified());
-            return refuse(session, protocol, bad, &answer).await;
+            return refuse(session, &mut incoming, protocol, bad, &answer).await;
         }
     };
     if let Err(over) = pass(session, [moved[0] + used, moved[1]]).await {
         let answer = socks::write_reply(over.socks(), unspecified());
-        return refuse(session, protocol, over, &answer).await;
+        return refuse(session, &mut incoming, protocol, over, &answer).await;
     }
     let destination = match asked {
         Request::Connect(destination) => destination,
@@ -92,7 +99,7 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
             let reply = failure.socks();
             entry.status = Some(reply as u16);
             session.on_failure(&mut entry, &failure);
-            end(session, &socks::write_reply(reply, unspecified())).await
+            end(session, &mut incoming, &socks::write_reply(reply, unspecified())).await
         }
     }
 }
@@ -193,21 +200,21 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     let read = read(&mut incoming, socks::read_socks4);
     let (destination, used) = match in_time(within(limit, read).await)? {
         Ok(read) => read,
-        Err(bad) => return refuse(session, protocol, bad, &no).await,
+        Err(bad) => return refuse(session, &mut incoming, protocol, bad, &no).await,
     };
     if session.registration.entry.account().is_none() && session.must_log_in() {
         let text = "this relay requires an account, and SOCKS4a has no passwords; use SOCKS5";
         let failure = why(session, Failure::new(FailureKind::LogIn, text));
-        return refuse(session, protocol, failure, &no).await;
+        return refuse(session, &mut incoming, protocol, failure, &no).await;
     }
     if let Err(not) = session.join_account() {
-        return refuse(session, protocol, not, &no).await;
+        return refuse(session, &mut incoming, protocol, not, &no).await;
     }
     if let Err(failure) = session.begin_service() {
-        return refuse(session, protocol, failure, &no).await;
+        return refuse(session, &mut incoming, protocol, failure, &no).await;
     }
     if let Err(over) = pass(session, [used, 0]).await {
-        return refuse(session, protocol, over, &no).await;
+        return refuse(session, &mut incoming, protocol, over, &no).await;
     }
     let mut entry = session.begin(protocol, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
@@ -219,7 +226,7 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
         Err(failure) => {
             entry.status = Some(91);
             session.on_failure(&mut entry, &failure);
-            end(session, &no).await
+            end(session, &mut incoming, &no).await
         }
     }
 }
@@ -232,15 +239,22 @@ impl From<BadSocks> for Failure {
 
 async fn refuse(
     session: &Session,
+    incoming: &mut BufferedStream,
     protocol: Protocol,
     failure: impl Into<Failure>,
     answer: &[u8],
 ) -> Option<OpenTunnel> {
     session.on_failure(&mut session.new_entry(protocol), &failure.into());
-    end(session, answer).await
+    end(session, incoming, answer).await
 }
 
-async fn end(session: &Session, answer: &[u8]) -> Option<OpenTunnel> {
+/// Sends the last answer. What came behind the request is of no use, and counts.
+async fn end(
+    session: &Session,
+    incoming: &mut BufferedStream,
+    answer: &[u8],
+) -> Option<OpenTunnel> {
+    session.count_moved(Direction::Up, incoming.discard());
     session.send_and_close(answer).await;
     None
 }

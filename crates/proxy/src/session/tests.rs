@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 
 pub(crate) struct Fixture {
     pub(crate) session: Session,
-    client: TcpStream,
+    pub(crate) client: TcpStream,
     stop: watch::Sender<bool>,
     registry: Arc<Registry>,
 }

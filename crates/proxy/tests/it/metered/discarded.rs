@@ -122,6 +122,24 @@ fn capsules_count_that_are_skipped() {
 }
 
 #[test]
+fn bytes_count_behind_a_request_by_socks_that_was_refused() {
+    let relay = relay(&Shown::new());
+    // to a port where nobody listens
+    let requests = [
+        &b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x09"[..],
+        b"\x04\x01\x00\x09\x00\x00\x00\x01\x00127.0.0.1\x00",
+    ];
+    for request in requests {
+        let all = [request, &[7; 400]].concat();
+        let whole = of(&relay).1 + all.len() as u64;
+        let mut client = connect(relay.address);
+        client.write_all(&all).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        wait_until(|| of(&relay).1 == whole, || format!("{:?}, and {whole} came", of(&relay)));
+    }
+}
+
+#[test]
 fn bytes_on_the_connection_of_a_socks_association_count_and_end_it() {
     let relay = relay(&Shown::new());
     let mut client = connect(relay.address);
