@@ -169,13 +169,20 @@ mod tests {
     use crate::policy::accounts::testing::OneAccount;
     use crate::resources::Resources;
     use crate::runtime::shared::Shared;
-    use crate::settings::{Account, Limits, Settings};
+    use crate::settings::{Account, Allowance, ExceededAction, Limits, Settings};
     use ekiden_linux::host::clock;
+    use ekiden_model::units::Bytes;
+    use ekiden_wireguard::inspect;
+    use proptest::prelude::*;
     use std::ops::Range;
 
-    /// The configuration of a relay at 192.168.1.1 that answers questions for names, where the account may have one
-    /// connection.
+    /// Where the account may have one connection.
     fn config() -> Arc<RuntimeConfig> {
+        config_of(Limits { connections: Some(1), ..Limits::default() })
+    }
+
+    /// The configuration of a relay at 192.168.1.1 that answers questions for names.
+    fn config_of(limits: Limits) -> Arc<RuntimeConfig> {
         let mut settings = Settings::default();
         settings.wireguard.dns = vec!["192.168.1.1".parse().unwrap()];
         settings.dns.listen = vec!["192.168.1.1:53".parse().unwrap()];
@@ -183,7 +190,7 @@ mod tests {
             name: "anna".into(),
             addresses: vec![],
             peers: vec![],
-            limits: Limits { connections: Some(1), ..Limits::default() },
+            limits,
         });
         let (resources, _admitted) = Resources::new(&settings, true);
         let shared = Shared::new(&settings, resources, None);
@@ -290,6 +297,61 @@ mod tests {
             let before = counted(&config);
             assert!(gate.passes(clock::now(), &peer(), true, &up(Protocol::Tcp, to)), "{to}");
             assert_eq!(counted(&config) - before, if counts { 100 } else { 0 }, "{to}");
+        }
+    }
+
+    /// A datagram of the device, or to it, behind a head of so many words of options.
+    fn datagram(from_peer: bool, options: usize, payload: usize) -> Vec<u8> {
+        let (own, other) = ([10, 77, 0, 2], [8, 8, 8, 8]);
+        let (source, destination) = if from_peer { (own, other) } else { (other, own) };
+        let head = 20 + 4 * options;
+        // options that say nothing
+        let mut bytes = vec![1; head + 8 + payload];
+        let length = bytes.len() as u16;
+        bytes[0] = 0x40 | (head / 4) as u8;
+        bytes[2..4].copy_from_slice(&length.to_be_bytes());
+        bytes[6..8].fill(0);
+        bytes[9] = 17;
+        bytes[12..16].copy_from_slice(&source);
+        bytes[16..20].copy_from_slice(&destination);
+        bytes[head..head + 4].fill(7);
+        bytes
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_byte_of_a_device_s_datagrams_counts(
+            datagrams in prop::collection::vec((any::<bool>(), 0_usize..=10, 0_usize..1_400), 1..60),
+            part in 0.0..1.0,
+        ) {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let _inside = runtime.enter();
+            // the first one asks, or no answer would pass
+            let first = [(true, 0, 0)].into_iter();
+            let datagrams: Vec<_> = first.chain(datagrams).collect();
+            // all behind the fixed heads
+            let size = |(_, options, payload): &(bool, usize, usize)| (4 * options + payload) as u64;
+            let total = datagrams.iter().map(size).sum::<u64>();
+            for most in [total, (total as f64 * part) as u64].map(|most| most + 1) {
+                let (bytes, period) = (Bytes::new(most), Span::from_secs(3_600));
+                let plan = Allowance { bytes, period, on_exceeded: ExceededAction::Cut };
+                let config = config_of(Limits { quota: Some(plan), ..Limits::default() });
+                let held = Arc::clone(&config);
+                let mut gate = ClientGate::new(move || Some(Arc::clone(&held)));
+                let mut left = most;
+                for one in &datagrams {
+                    let (from_peer, options, payload) = *one;
+                    let header = inspect(&datagram(from_peer, options, payload)).unwrap();
+                    let passes = gate.passes(clock::now(), &peer(), from_peer, &header);
+                    prop_assert_eq!(passes, left > 0 && size(one) <= left, "{:?}, {} left", one, left);
+                    // one that is too large uses the rest up
+                    left -= size(one).min(left);
+                    let seen = config.shared.quotas.account("anna").unwrap();
+                    prop_assert_eq!(seen.bytes_up + seen.bytes_down, most - left);
+                }
+            }
         }
     }
 }

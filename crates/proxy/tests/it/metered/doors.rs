@@ -1,56 +1,41 @@
-//! As a law over all doors: whatever is exchanged, what an account used is what moved, and a quota ends to the byte.
+//! As a law over the doors of streams: whatever is exchanged, what an account used is what moved, and a quota ends to the byte.
 
 use super::carrier::Carrier;
-use crate::accounts_limits::{of, quota, relay_with};
+use super::{COMMON, LATE, MUCH, SHOWN, forwarding};
+use crate::accounts_limits::of;
 use crate::common::wire::{PATIENCE, Relay};
 use crate::common::{TUNNEL_PROTOCOLS, TunnelProtocol, connect, listener, wait_until};
-use crate::connect_udp::{capsule, extended, path, server, upgrade};
-use crate::tls::{Shown, asked, http2};
+use crate::tls::{asked, http2};
 use bytes::Bytes;
-use ekiden_proxy::settings::ExceededAction;
-use ekiden_proxy::wire::http::reply::udp_connected;
 use proptest::prelude::*;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::LazyLock;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-/// More than any exchange needs.
-const MUCH: u64 = 1 << 40;
 /// What a relay may add to a head: `Via` and the framing of HTTP/1.1.
 const ADDED: u64 = 200;
 /// The relay's own words to an account that has used up its quota.
 const WORDS: u64 = 1_000;
-const DATAGRAM: usize = 1_200;
-/// What HTTP/2 needs for the fields that each head has.
-const COMMON: u64 = 600;
-/// Records and frames count late, some bytes of each together.
-const LATE: u64 = 10_000;
-
-static SHOWN: LazyLock<Shown> = LazyLock::new(Shown::new);
+/// More than opens a tunnel.
+const OPENING: u64 = 400;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
-    Http { tls: bool },
+    Http {
+        tls: bool,
+    },
     Http2,
     Tunnel(TunnelProtocol),
     ConnectInTls,
     ConnectByHttp2,
-    Datagrams,
-    DatagramsByHttp2,
+    /// A port that leads to one server.
+    Forwarded,
 }
 
 fn doors() -> impl Iterator<Item = Door> {
     use Door::*;
     let tunnels = TUNNEL_PROTOCOLS.into_iter().map(Tunnel);
-    let others = [
-        Http { tls: false },
-        Http { tls: true },
-        Http2,
-        ConnectInTls,
-        ConnectByHttp2,
-        Datagrams,
-        DatagramsByHttp2,
-    ];
+    let others =
+        [Http { tls: false }, Http { tls: true }, Http2, ConnectInTls, ConnectByHttp2, Forwarded];
     others.into_iter().chain(tunnels)
 }
 
@@ -204,59 +189,62 @@ fn exactly(bytes: usize) -> impl FnOnce(&mut TcpStream) -> u64 {
     move |stream| drain(&mut stream.take(bytes as u64))
 }
 
-/// What moved, and where it went.
-fn run(relay: &Relay, door: Door, exchange: &Exchange) -> (Moved, SocketAddr) {
+/// What moved between a client and the server at `to`.
+fn run(
+    relay: &Relay,
+    door: Door,
+    exchange: &Exchange,
+    (listener, to): (TcpListener, SocketAddr),
+) -> Moved {
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    match door {
-        Door::Http { tls } => by_http(relay, tls, exchange),
-        Door::Http2 => runtime().unwrap().block_on(by_http2(relay, exchange)),
-        Door::Tunnel(protocol) => through(exchange, |to| protocol.open(relay.address, to)),
-        Door::ConnectInTls => through(exchange, |to| {
+    let bytes = |count: usize| vec![b'a'; count];
+    let (request, answer) = (exchange.request, exchange.answer);
+    let serving = match door {
+        Door::Http { .. } | Door::Http2 => {
+            serve(listener, exchange.answered().into_bytes(), take_request)
+        }
+        _ => serve(listener, bytes(answer.body), exactly(request.body)),
+    };
+    let through = |mut stream: TcpStream| exchanged(&mut stream, &bytes(request.body));
+    let (sent, received) = match door {
+        Door::Http { tls } => by_http(relay, tls, exchange, to),
+        Door::Http2 => runtime().unwrap().block_on(by_http2(relay, exchange, to)),
+        Door::Tunnel(protocol) => (request.body, through(protocol.open(relay.address, to))),
+        Door::Forwarded => (request.body, through(connect(relay.address))),
+        Door::ConnectInTls => {
             let mut client = SHOWN.client(relay);
             client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
             client.until("\r\n\r\n");
-            client.0
-        }),
-        Door::ConnectByHttp2 => runtime().unwrap().block_on(by_connect(relay, exchange)),
-        Door::Datagrams => by_upgrade(relay, exchange),
-        Door::DatagramsByHttp2 => runtime().unwrap().block_on(by_extended(relay, exchange)),
-    }
-}
-
-fn by_http(relay: &Relay, tls: bool, exchange: &Exchange) -> (Moved, SocketAddr) {
-    let (listener, to) = listener();
-    let answer = exchange.answered().into_bytes();
-    let answered = answer.len() as u64;
-    let serving = serve(listener, answer, take_request);
-    let first = format!("POST http://{to}/ HTTP/1.1");
-    let request = exchange.request.text(&first, &format!("Host: {to}\r\nConnection: close\r\n"));
-    let received = match tls {
-        true => exchanged(&mut SHOWN.client(relay).0, &request),
-        false => exchanged(&mut connect(relay.address), &request),
+            (request.body, exchanged(&mut client.0, &bytes(request.body)))
+        }
+        Door::ConnectByHttp2 => runtime().unwrap().block_on(by_connect(relay, exchange, to)),
     };
     // one that was refused never came
     let _ = TcpStream::connect(to);
-    (Moved { sent: request.len() as u64, taken: serving.join().unwrap(), answered, received }, to)
+    let answered = match door {
+        Door::Http { .. } | Door::Http2 => exchange.answered().len(),
+        _ => answer.body,
+    };
+    let (sent, answered) = (sent as u64, answered as u64);
+    Moved { sent, taken: serving.join().unwrap(), answered, received }
+}
+
+/// Bytes that were sent and that came.
+fn by_http(relay: &Relay, tls: bool, exchange: &Exchange, to: SocketAddr) -> (usize, u64) {
+    let first = format!("POST http://{to}/ HTTP/1.1");
+    let request = exchange.request.text(&first, &format!("Host: {to}\r\nConnection: close\r\n"));
+    let received = match tls {
+        true => exchanged(&mut SHOWN.client(relay).0, request.as_bytes()),
+        false => exchanged(&mut connect(relay.address), request.as_bytes()),
+    };
+    (request.len(), received)
 }
 
 /// Sends all and reads all, as far as it goes.
-fn exchanged(stream: &mut (impl Read + Write), bytes: &str) -> u64 {
-    let _ = stream.write_all(bytes.as_bytes()).and_then(|()| stream.flush());
+fn exchanged(stream: &mut (impl Read + Write), bytes: &[u8]) -> u64 {
+    let _ = stream.write_all(bytes).and_then(|()| stream.flush());
     drain(stream)
-}
-
-/// The bodies as bytes of a tunnel.
-fn through<S: Read + Write>(
-    exchange: &Exchange,
-    open: impl FnOnce(SocketAddr) -> S,
-) -> (Moved, SocketAddr) {
-    let (listener, to) = listener();
-    let (sent, answered) = (exchange.request.body, exchange.answer.body);
-    let serving = serve(listener, vec![b'a'; answered], exactly(sent));
-    let received = exchanged(&mut open(to), &"b".repeat(sent));
-    let (sent, answered) = (sent as u64, answered as u64);
-    (Moved { sent, taken: serving.join().unwrap(), answered, received }, to)
 }
 
 /// Sends a stream's body, to its end, and reads the answer's; how many bytes that has.
@@ -264,25 +252,36 @@ async fn streamed(
     response: h2::client::ResponseFuture,
     mut up: h2::SendStream<Bytes>,
     body: usize,
-    ends: bool,
+    end: End,
 ) -> u64 {
     // it may be cut
-    let _ = up.send_data(vec![b'b'; body].into(), ends);
+    let _ = up.send_data(vec![b'b'; body].into(), matches!(end, End::WithBody));
+    if let End::Trailer(length) = end {
+        let mut trailer = http::HeaderMap::new();
+        trailer.insert("t", "f".repeat(length).try_into().unwrap());
+        let _ = up.send_trailers(trailer);
+    }
     let Ok(response) = response.await else { return 0 };
     let (mut down, mut received) = (response.into_body(), 0);
     while let Some(Ok(data)) = down.data().await {
         received += data.len() as u64;
         let _ = down.flow_control().release_capacity(data.len());
     }
-    let _ = up.send_data(Bytes::new(), true);
+    if matches!(end, End::AfterAnswer) {
+        let _ = up.send_data(Bytes::new(), true);
+    }
     received
 }
 
-async fn by_http2(relay: &Relay, exchange: &Exchange) -> (Moved, SocketAddr) {
-    let (listener, to) = listener();
-    let answer = exchange.answered().into_bytes();
-    let answered = answer.len() as u64;
-    let serving = serve(listener, answer, take_request);
+/// How a stream's body ends.
+enum End {
+    WithBody,
+    AfterAnswer,
+    /// By a trailer with a field of so many bytes.
+    Trailer(usize),
+}
+
+async fn by_http2(relay: &Relay, exchange: &Exchange, to: SocketAddr) -> (usize, u64) {
     let (mut client, driving) = http2(&SHOWN, relay).await;
     let mut request = asked("POST", format!("http://{to}/"));
     let Message { field, body, framing } = exchange.request;
@@ -290,78 +289,36 @@ async fn by_http2(relay: &Relay, exchange: &Exchange) -> (Moved, SocketAddr) {
     if matches!(framing, Framing::Length) {
         request.headers_mut().insert("content-length", body.into());
     }
+    let end = match framing {
+        Framing::Chunked(_, trailer @ 1..) => End::Trailer(trailer),
+        _ => End::WithBody,
+    };
     let (response, up) = client.send_request(request, false).unwrap();
-    let received = streamed(response, up, body, true).await;
+    let received = streamed(response, up, body, end).await;
     driving.abort();
-    let _ = TcpStream::connect(to);
-    (Moved { sent: body as u64, taken: serving.join().unwrap(), answered, received }, to)
+    (body, received)
 }
 
-async fn by_connect(relay: &Relay, exchange: &Exchange) -> (Moved, SocketAddr) {
-    let (listener, to) = listener();
-    let (sent, answered) = (exchange.request.body, exchange.answer.body);
-    let serving = serve(listener, vec![b'a'; answered], exactly(sent));
+async fn by_connect(relay: &Relay, exchange: &Exchange, to: SocketAddr) -> (usize, u64) {
     let (mut client, driving) = http2(&SHOWN, relay).await;
     let mut request = asked("CONNECT", to.to_string());
     *request.version_mut() = http::Version::HTTP_2;
     let (response, up) = client.send_request(request, false).unwrap();
-    let received = streamed(response, up, sent, false).await;
+    let received = streamed(response, up, exchange.request.body, End::AfterAnswer).await;
     driving.abort();
-    let (sent, answered) = (sent as u64, answered as u64);
-    (Moved { sent, taken: serving.join().unwrap(), answered, received }, to)
-}
-
-/// One datagram after another, each answered by one of another length.
-fn datagrams(
-    relay: &Relay,
-    exchange: &Exchange,
-    mut send: impl FnMut(Vec<u8>),
-    to: &UdpSocket,
-) -> (Moved, SocketAddr) {
-    let mut moved = Moved::default();
-    let count = exchange.request.body / DATAGRAM + 1;
-    let mut buffer = vec![0; 2 * DATAGRAM];
-    for nth in 0..count {
-        let (up, down) = (nth * 97 % DATAGRAM, exchange.answer.field % DATAGRAM);
-        // heads of capsules count, too
-        let [sent, answered] = [up, down].map(|length| capsule(&vec![1; length]));
-        (moved.sent, moved.answered) =
-            (moved.sent + sent.len() as u64, moved.answered + answered.len() as u64);
-        send(sent);
-        let (n, from) = to.recv_from(&mut buffer).unwrap();
-        to.send_to(&vec![2; down], from).unwrap();
-        moved.taken += n as u64;
-    }
-    let done = || relay.status().udp.datagrams_down == count as u64;
-    wait_until(done, || format!("{:?}", relay.status().udp));
-    (Moved { received: moved.answered, ..moved }, to.local_addr().unwrap())
-}
-
-fn by_upgrade(relay: &Relay, exchange: &Exchange) -> (Moved, SocketAddr) {
-    let to = server();
-    let mut client = relay.client();
-    client.send(upgrade(to.local_addr().unwrap(), ""));
-    client.head();
-    datagrams(relay, exchange, |capsule| client.send(capsule), &to)
-}
-
-async fn by_extended(relay: &Relay, exchange: &Exchange) -> (Moved, SocketAddr) {
-    let to = server();
-    let (mut client, driving) = http2(&SHOWN, relay).await;
-    let (_, _down, mut up) = extended(&mut client, path(to.local_addr().unwrap())).await;
-    let send = |capsule: Vec<u8>| up.send_data(capsule.into(), false).unwrap();
-    let moved = tokio::task::block_in_place(|| datagrams(relay, exchange, send, &to));
-    driving.abort();
-    moved
+    (exchange.request.body, received)
 }
 
 impl Door {
     fn is_framed(self) -> bool {
         use Door::*;
-        matches!(
-            self,
-            Http { tls: true } | Http2 | ConnectInTls | ConnectByHttp2 | DatagramsByHttp2
-        )
+        matches!(self, Http { tls: true } | Http2 | ConnectInTls | ConnectByHttp2)
+    }
+
+    /// Bytes that a quota has at least: without them nothing is opened.
+    fn least(self) -> u64 {
+        use Door::*;
+        if matches!(self, Tunnel(_) | ConnectInTls | ConnectByHttp2) { OPENING } else { 1 }
     }
 }
 
@@ -404,16 +361,19 @@ fn expected(
             [exact(moved.sent + up), exact(moved.answered + down)]
         }
         ConnectInTls => [exact(wire.0), exact(wire.1)],
-        Datagrams => {
-            let opening = [upgrade(to, "").len(), udp_connected().len()];
-            [exact(moved.sent + opening[0] as u64), exact(moved.answered + opening[1] as u64)]
-        }
-        ConnectByHttp2 | DatagramsByHttp2 => [around(wire.0), around(wire.1)],
+        Forwarded => [exact(moved.sent), exact(moved.answered)],
+        ConnectByHttp2 => [around(wire.0), around(wire.1)],
     }
 }
 
-fn limited(bytes: u64) -> Relay {
-    relay_with(quota(bytes, ExceededAction::Cut), |settings| SHOWN.settings(settings))
+/// A relay whose account may use so many bytes, the server, and where that is.
+fn limited(door: Door, bytes: u64) -> (Relay, TcpListener, SocketAddr) {
+    let (listener, to) = listener();
+    let (mut relay, port) = forwarding(bytes, to);
+    if door == Door::Forwarded {
+        relay.address = port;
+    }
+    (relay, listener, to)
 }
 
 proptest! {
@@ -422,9 +382,9 @@ proptest! {
     #[test]
     fn every_byte_of_every_door_counts(exchange in exchanges(), part in 0.0..1.0) {
         for door in doors() {
-            let mut relay = limited(MUCH);
+            let (mut relay, listener, to) = limited(door, MUCH);
             let carrier = Carrier::before(&mut relay);
-            let (moved, to) = run(&relay, door, &exchange);
+            let moved = run(&relay, door, &exchange, (listener, to));
             let wire = carrier.moved();
             relay.settles();
             let expected = expected(door, &exchange, moved, wire, to);
@@ -435,12 +395,11 @@ proptest! {
             wait_until(|| is_all(of(&relay)), || format!("{door:?}: {:?}, {expected:?}, {moved:?}, {wire:?}", of(&relay)));
             let (down, up) = of(&relay);
             let late = if door.is_framed() { LATE } else { 2 };
-            if matches!(door, Door::Datagrams | Door::DatagramsByHttp2) || up + down <= late {
-                continue;
-            }
-            let most = 1 + ((up + down - late) as f64 * part) as u64;
-            let relay = limited(most);
-            let (moved, _) = run(&relay, door, &exchange);
+            let least = door.least();
+            let Some(left) = (up + down).checked_sub(least + late) else { continue };
+            let most = least + (left as f64 * part) as u64;
+            let (relay, listener, to) = limited(door, most);
+            let moved = run(&relay, door, &exchange, (listener, to));
             relay.settles();
             let (down, up) = of(&relay);
             prop_assert_eq!(up + down, most, "{:?}: {} up, {} down, {:?}", door, up, down, moved);
