@@ -31,7 +31,7 @@ fn a_missing_from_opens_nothing_to_the_world() {
     // said in so many words it is allowed, with a warning
     let everybody = "[[rule]]\nfrom = [\"0.0.0.0/0\", \"::/0\"]\naction = \"allow\"\n";
     assert!(usable(&[beyond, everybody]));
-    assert!(problems(&[beyond, everybody].concat()).contains("admits every client"));
+    assert!(problems(&[beyond, everybody].concat()).contains("at least half of all public"));
 }
 
 #[test]

@@ -23,12 +23,18 @@ use crate::draft::Draft;
 use crate::reader::Reader;
 use crate::value::url;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// What to do where clients of the local network would not be admitted.
 const NAME_CLIENTS: &str = "name your clients; for example, add:\n\
     [[rule]]\n\
     from = [\"192.168.0.0/16\", \"fd00::/8\"]\n\
     action = \"allow\"";
+
+/// Whether other machines may reach an address.
+fn beyond(at: &SocketAddr) -> bool {
+    !at.ip().to_canonical().is_loopback()
+}
 
 /// All checks. `file_listens`: the listen addresses come from the file.
 pub(super) fn check(
@@ -51,6 +57,7 @@ pub(super) fn check(
     gateway::gateway(reader, draft);
     wireguard::wireguard(reader, draft);
     access::listen(reader, draft, file_listens);
+    access::doors(reader, draft);
     addresses::clashes(reader, draft);
     access::management(reader, draft);
     alerts::alerts(reader, draft);

@@ -136,7 +136,7 @@ pub(super) fn upstreams(
 }
 
 /// Whether prefixes match every client.
-pub(super) fn matches_everybody(nets: &[IpNet]) -> bool {
+fn matches_everybody(nets: &[IpNet]) -> bool {
     let whole =
         |v4: bool| nets.iter().any(|n| n.prefix_len() == 0 && matches!(n, IpNet::V4(_)) == v4);
     nets.is_empty() || (whole(true) && whole(false))

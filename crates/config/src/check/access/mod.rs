@@ -1,6 +1,10 @@
 //! Whether it is safe: who can reach the listening addresses, and how secrets travel.
 
-use super::routing::matches_everybody;
+mod open;
+
+pub(super) use open::doors;
+
+use super::beyond;
 use crate::draft::{At, Control, Draft, RuleDraft};
 use crate::problem::Problem;
 use crate::problem::Severity::{self, Error, Warning};
@@ -66,14 +70,12 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
     let mut seen = BTreeSet::new();
     let allows = |rule: &&RuleDraft| rule.action == "allow";
     let named = draft.rules.iter().filter(allows).any(|rule| !rule.from.is_empty());
-    let open = draft.rules.iter().filter(allows).find(|rule| {
-        matches_everybody(&rule.from) && (!rule.from.is_empty() || rule.peers.is_empty())
-    });
     // a missing `from` must not open the proxy to the world
     let unnamed =
         draft.rules.iter().filter(allows).any(|rule| {
             rule.from.is_empty() && rule.peers.is_empty() && Pattern::match_all(&rule.to)
         });
+    let open = open::to_proxy(draft);
     // who is admitted is not known then
     let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
     for (index, address) in draft.top.listen.iter().enumerate() {
@@ -90,7 +92,7 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             let why = format!("{every} has {address} in it, and both cannot be listened on");
             report(reader, Error, index, why, &remove_included(*every, *address));
         }
-        if address.ip().to_canonical().is_loopback() {
+        if !beyond(address) {
             continue;
         }
         // unknown clients must log in, regardless of the rules
@@ -104,13 +106,10 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
                  unless the network is your own",
             );
         }
-        if draft.accounts.enabled && (draft.accounts.required || (!named && !unnamed)) {
+        if misread || (draft.accounts.enabled && draft.accounts.required) {
             continue;
         }
-        if misread {
-            continue;
-        }
-        if !named {
+        if !named && (unnamed || !draft.accounts.enabled) {
             report(
                 reader,
                 Error,
@@ -138,13 +137,13 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
                 "name your clients in its `from`; to admit everybody, write:\n\
                  from = [\"0.0.0.0/0\", \"::/0\"]",
             );
-        } else if open.is_some() {
+        } else if open[usize::from(address.is_ipv6())] {
             report(
                 reader,
                 Warning,
                 index,
-                format!("a rule admits every client on {address}"),
-                "name your clients in `from`; open proxies are abused within hours",
+                format!("{} without a log-in", open::crowd(*address)),
+                "name your clients in `from`, or let accounts log in; open proxies are abused within hours",
             );
         }
     }
