@@ -78,6 +78,9 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
     let open = open::to_proxy(draft);
     // who is admitted is not known then
     let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
+    // where a rule admits clients without an account, users need not be who comes
+    let log_in = draft.accounts.enabled && (draft.accounts.required || !(named || unnamed));
+    let no_passwords = log_in && !draft.accounts.cleartext && !has_tls(reader, draft);
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
             report(
@@ -104,6 +107,17 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
                 format!("passwords are accepted without encryption on {address}"),
                 "anybody on the network can read them; set [accounts] cleartext = false and a certificate in [tls], \
                  unless the network is your own",
+            );
+        }
+        if no_passwords && !misread {
+            report(
+                reader,
+                Warning,
+                index,
+                format!(
+                    "users with passwords cannot log in at {address}: they get 403, because others could read the passwords"
+                ),
+                "order a certificate by [acme], or name one in [tls]; accounts that are known by address, peer or WireGuard need none",
             );
         }
         if misread || (draft.accounts.enabled && draft.accounts.required) {
@@ -158,6 +172,12 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
     }
 }
 
+/// Whether clients may speak TLS to this relay, or are meant to.
+fn has_tls(reader: &Reader<'_>, draft: &Draft) -> bool {
+    let named = draft.tls.certificate.is_some() || draft.tls.key.is_some();
+    named || draft.acme.is_on() || reader.has_misread("tls.") || reader.has_misread("acme.")
+}
+
 /// What to try where both are listed.
 pub(super) fn remove_included(every: SocketAddr, other: SocketAddr) -> String {
     format!("remove {other}: {every} listens on every address of its kind")
@@ -197,5 +217,45 @@ fn opened(reader: &mut Reader<'_>, path: &str, nets: &[IpNet]) {
         };
         let hint = "name the network that they need, such as 10.1.2.0/24";
         reader.warn(&format!("{path}[{index}]"), message, hint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{read, render_all};
+
+    fn problems(text: &str) -> String {
+        render_all(&read(text, "test.toml").problems)
+    }
+
+    #[test]
+    fn users_with_passwords_and_without_tls_are_warned_of() {
+        let (beyond, accounts) = ("listen = [\"0.0.0.0:3128\"]\n", "[accounts]\nenabled = true\n");
+        let rule = "[[rule]]\nfrom = [\"10.0.0.0/8\"]\naction = \"allow\"\n";
+        let said = "users with passwords cannot log in at 0.0.0.0:3128";
+        let optional = format!("{accounts}required = false\n");
+        for text in [
+            format!("{beyond}{accounts}"),
+            format!("{beyond}{rule}{accounts}"),
+            format!("{beyond}{optional}"),
+        ] {
+            let found = problems(&text);
+            assert!(found.starts_with("warning: users") && found.contains(said), "{text}: {found}");
+            assert!(found.contains("[acme]") && found.contains("WireGuard"), "{found}");
+        }
+        let tls = "[tls]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n";
+        let order = "[acme]\nnames = [\"relay.example\"]\nagree_to_terms = true\n";
+        for text in [
+            accounts.to_owned(),
+            format!("{beyond}{rule}"),
+            format!("{beyond}{rule}{optional}"),
+            format!("{beyond}{accounts}cleartext = true\n"),
+            format!("{beyond}{accounts}{tls}"),
+            format!("{beyond}{accounts}{order}"),
+            format!("{beyond}{accounts}[tls]\ncertificate = 3\n"),
+        ] {
+            let found = problems(&text);
+            assert!(!found.contains("cannot log in"), "{text}: {found}");
+        }
     }
 }
