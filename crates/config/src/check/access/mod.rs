@@ -18,7 +18,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The token gives access to every account, so it must not cross a network in the clear by accident.
 pub(super) fn management(reader: &mut Reader<'_>, draft: &Draft) {
     let At::Address(address) = draft.management.listen else { return };
-    if !address.ip().to_canonical().is_loopback() && !draft.management.cleartext {
+    if !beyond(&address) {
+        return;
+    }
+    if draft.management.cleartext {
+        reader.warn(
+            "management.listen",
+            format!("the token is accepted without encryption on {address}"),
+            "anybody on the network can read it, and change every account with it; listen on 127.0.0.1 and use ssh -L \
+             or a web server with TLS, unless the network is your own",
+        );
+    } else {
         reader.error(
             "management.listen",
             format!("{address} is beyond loopback, and the token would cross the network in the clear"),
@@ -226,6 +236,20 @@ mod tests {
 
     fn problems(text: &str) -> String {
         render_all(&read(text, "test.toml").problems)
+    }
+
+    #[test]
+    fn a_management_port_that_takes_the_token_in_the_clear_is_warned_of() {
+        let at = |listen: &str| format!("[management]\nlisten = \"{listen}\"\n");
+        for listen in ["0.0.0.0:9128", "[::]:9128", "192.168.1.1:9128"] {
+            let text = at(listen) + "cleartext = true\n";
+            let found = problems(&text);
+            let said = format!("warning: the token is accepted without encryption on {listen}\n");
+            assert!(found.starts_with(&said) && found.contains("test.toml:2:10"), "{found}");
+            assert!(read(&text, "test.toml").is_usable());
+            assert!(!read(&at(listen), "test.toml").is_usable());
+        }
+        assert_eq!(problems(&(at("127.0.0.1:9129") + "cleartext = true\n")), "");
     }
 
     #[test]
