@@ -3,7 +3,7 @@
 use super::problem::{Problem, Severity, by_place};
 use super::{LONGEST, Origin, Overrides, Reading, Secret, SecretOf, read_with};
 use crate::problem::place::Source;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,28 @@ pub fn load(named: Option<&Path>, overrides: &Overrides) -> Loaded {
         ));
     }
     read_passwords(&mut reading, &name);
-    Loaded { file: Some(file), text, reading }
+    let mut loaded = Loaded { file: Some(file), text, reading };
+    judge_key(&mut loaded);
+    loaded
+}
+
+/// Warns of a key of `[tls]` that everybody may read. One that cannot be read is told by whoever needs it.
+fn judge_key(loaded: &mut Loaded) {
+    let Some(key) = loaded.reading.draft.tls.key.clone() else { return };
+    if std::fs::metadata(&key).is_ok_and(|data| is_for_everybody(&data)) {
+        let path = key.display();
+        loaded.add(
+            Severity::Warning,
+            "tls.key",
+            format!("every user of this machine can read {path}, and pose as this relay"),
+            format!("chmod 600 {path}; its owner is the user ekiden runs as"),
+        );
+    }
+}
+
+/// Whether all users may read a file.
+fn is_for_everybody(data: &Metadata) -> bool {
+    data.permissions().mode() & 0o004 != 0
 }
 
 /// A problem of a whole file.
@@ -208,7 +229,7 @@ fn read_limited(path: &Path) -> io::Result<(String, bool)> {
             .count();
         io::Error::new(io::ErrorKind::InvalidData, format!("it is not UTF-8 (line {line})"))
     })?;
-    Ok((text, data.permissions().mode() & 0o004 != 0))
+    Ok((text, is_for_everybody(&data)))
 }
 
 #[cfg(test)]
@@ -296,6 +317,28 @@ mod tests {
         assert!(!format!("{problems:?}").contains("geheim"));
         with_mode(&config, text, 0o600);
         assert_eq!(load(Some(&config), &Overrides::default()).reading.problems, []);
+    }
+
+    #[test]
+    fn a_key_of_tls_that_everybody_can_read_is_warned_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let [config, key] = ["c.toml", "key.pem"].map(|name| dir.path().join(name));
+        let text = format!("[tls]\ncertificate = \"/c.pem\"\nkey = \"{}\"\n", key.display());
+        with_mode(&config, &text, 0o644);
+        let problems = || load(Some(&config), &Overrides::default()).reading.problems;
+        assert_eq!(problems(), [], "none is there");
+        for mode in [0o644, 0o604] {
+            with_mode(&key, "a key", mode);
+            let found = problems();
+            let [one] = &found[..] else { panic!("{found:?}") };
+            assert!(!one.is_error() && one.place.as_ref().is_some_and(|at| at.line == 3));
+            let line = one.line();
+            assert!(line.contains("can read") && line.contains("chmod 600"), "{line}");
+        }
+        for mode in [0o600, 0o640] {
+            with_mode(&key, "a key", mode);
+            assert_eq!(problems(), [], "{mode:o}");
+        }
     }
 
     #[test]
