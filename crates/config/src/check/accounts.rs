@@ -57,7 +57,9 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
             }
         }
         for key in ["on_quota_exceeded", "throttle_rate"] {
-            if account.quota.is_none() && set(reader, key) {
+            // a quota that is not understood is told already
+            let misread = reader.has_misread(&format!("{path}.quota"));
+            if account.quota.is_none() && !misread && set(reader, key) {
                 reader.warn(
                     &format!("{path}.{key}"),
                     format!("`{key}` has no effect without a `quota`"),
@@ -95,6 +97,22 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
 #[cfg(test)]
 mod tests {
     use crate::{read, render_all};
+
+    #[test]
+    fn a_quota_that_is_not_understood_has_one_problem() {
+        let with = |quota: &str| {
+            let text = format!(
+                "[[account]]\nname = \"a\"\naddresses = [\"100.64.1.0/24\"]\n{quota}on_quota_exceeded = \"cut\"\n"
+            );
+            read(&text, "t").problems
+        };
+        for wrong in ["quota = \"0 kB/30 d\"\n", "quota = \"20 GB/year\"\n", "quota = 3\n"] {
+            let problems = with(wrong);
+            assert!(problems.len() == 1 && problems[0].is_error(), "{}", render_all(&problems));
+        }
+        assert_eq!(with("quota = \"300 kB/30 d\"\n"), []);
+        assert!(render_all(&with("")).contains("no effect without a `quota`"));
+    }
 
     #[test]
     fn a_database_that_anybody_may_pose_as_is_warned_of() {

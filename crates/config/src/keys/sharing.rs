@@ -45,7 +45,7 @@ pub(crate) static ACCOUNT: &[Key<AccountDraft>] = keys! { AccountDraft, |account
         "Maximum number of connections and UDP associations; more are rejected (429, or a SOCKS error).", "Browsers open dozens.", "-";
     connects_per_second = connects_per_second: Kind::Number(1, 1_000_000), Some("none"),
         "Maximum number of new connections per second, with a burst of 5 s.", "A web page with many hosts opens dozens.", "-";
-    quota = quota: Kind::Text("a size from 1 MiB and a period (day, week, never, or a length of time), such as \"20 GB/day\" or \"100 GB/30 d\"", quota::check), Some("none"),
+    quota = quota: Kind::Text("a size and a period (day, week, never, or a length of time), such as \"20 GB/day\" or \"100 GB/30 d\"", quota::check), Some("none"),
         "Bytes per period, both directions together, as `ekiden account --quota` takes them. The first period begins when ekiden starts. Without a period it does not begin anew.", "None.", "-";
     on_quota_exceeded = on_quota_exceeded: Kind::Choice(QuotaAction::WORDS), None,
         "Action when the quota is used up, until the period ends. \"throttle\" continues at `throttle_rate`. \"cut\" ends connections and rejects new ones.", "None.", "-";

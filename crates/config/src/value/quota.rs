@@ -5,8 +5,7 @@ use ekiden_model::units::{Bytes, Span};
 
 const DAY: Span = Span::from_secs(86_400);
 const WEEK: Span = DAY.saturating_mul(7);
-/// Bytes and period within these.
-const BYTES: (Bytes, Bytes) = (Bytes::mib(1), Bytes::mib(1 << 30));
+/// A length of time within these.
 const PERIOD: (Span, Span) = (Span::from_secs(1), DAY.saturating_mul(366));
 
 /// Bytes in a period; [`Span::MAX`]: it does not begin anew.
@@ -24,8 +23,9 @@ impl Quota {
         }
         let (size, period) = text.split_once('/').unwrap_or((text, "never"));
         let bytes: Bytes = size.trim().parse().map_err(|bad| format!("{bad}, or `20 GB/day`"))?;
-        if bytes < BYTES.0 || bytes > BYTES.1 {
-            return Err(format!("a quota of {bytes} is out of range: {} to {}", BYTES.0, BYTES.1));
+        // as for the command
+        if bytes == Bytes::ZERO {
+            return Err(format!("a quota of {bytes} permits nothing; \"none\" lifts a quota"));
         }
         let period = match period.trim() {
             "never" => Span::MAX,
@@ -91,6 +91,8 @@ mod tests {
         let never = Quota::read("5 GB/never").unwrap();
         assert_eq!((never.period, never.print().as_str()), (Span::MAX, "5 GB"));
         assert_eq!(Quota::read("5 GB").unwrap(), never);
+        let small = Quota::read("300 kB/30 d").unwrap();
+        assert_eq!((small.bytes, Quota::read(&small.print())), (Bytes::new(300_000), Ok(small)));
     }
 
     #[test]
@@ -100,7 +102,7 @@ mod tests {
             ("20 GB/year", "\"year\" is not a period: day, week, never"),
             ("20 GB/400 d", "1 s to 366 d"),
             ("20/day", "unit is missing"),
-            ("1 KiB/day", "out of range: 1 MiB to 1024 TiB"),
+            ("0 GB/day", "a quota of 0 B permits nothing"),
             ("", "not a size"),
         ] {
             let said = Quota::read(text).unwrap_err();
