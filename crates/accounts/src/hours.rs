@@ -56,7 +56,9 @@ impl FromStr for Hours {
             let from = read_time(from).ok_or_else(|| bad("a time is not known"))?;
             let to = read_time(to).ok_or_else(|| bad("a time is not known"))?;
             if from >= to {
-                return Err(bad("they end before they begin"));
+                return Err(bad(
+                    "they end before they begin, and hours past midnight are two parts, such as \"mon 22:00-24:00; tue 00:00-06:00\"",
+                ));
             }
             windows.push(Window { days, from, to });
         }
@@ -171,6 +173,15 @@ mod tests {
         ] {
             assert!(text.parse::<Hours>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn hours_past_midnight_are_refused_with_the_way_to_write_them() {
+        for night in ["22:00-06:00", "mon-fri 22:00-06:00"] {
+            let said = night.parse::<Hours>().unwrap_err().to_string();
+            assert!(said.contains("\"mon 22:00-24:00; tue 00:00-06:00\""), "{said}");
+        }
+        assert!("mon 22:00-24:00; tue 00:00-06:00".parse::<Hours>().is_ok());
     }
 
     proptest! {
