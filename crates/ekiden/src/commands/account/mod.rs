@@ -385,13 +385,30 @@ async fn usage(
     let row = |usage: &Usage| {
         let name = usage.name.as_deref().map(clean);
         let name = name.unwrap_or_else(|| format!("{} (removed)", usage.account));
-        vec![name, begun(usage), traffic(usage.down), traffic(usage.up)]
+        vec![name, since_in_words(usage), traffic(usage.down), traffic(usage.up)]
     };
     let rows = used.iter().map(row).collect();
     let text = table(head, rows, &[false, false, true, true], None);
     Ok(out(text.trim_start_matches('\n')))
 }
 
+/// When a period began; one that never begins anew has no such time.
+fn since_in_words(usage: &Usage) -> String {
+    if usage.begun == 0 { "the beginning".to_owned() } else { begun(usage) }
+}
+
 fn document(of: &impl Serialize) -> Done {
     Ok(out(&format!("{}\n", serde_json::to_string_pretty(of)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_of_a_quota_without_period_is_since_the_beginning() {
+        let used = |begun| Usage { account: AccountId(7), name: None, begun, down: 1, up: 2 };
+        assert_eq!(since_in_words(&used(0)), "the beginning");
+        assert_eq!(since_in_words(&used(1_793_491_200)), "2026-11-01T00:00:00Z");
+    }
 }
