@@ -86,6 +86,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str("there is no such account any more"),
+            Self::Connections(1) => f.write_str("the account has 1 connection already"),
             Self::Connections(most) => write!(f, "the account has {most} connections already"),
             Self::Connects(_) => f.write_str("the account begins too many connections a second"),
             Self::Spent(_) => f.write_str("the account's quota is used up"),

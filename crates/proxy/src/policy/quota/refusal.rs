@@ -119,6 +119,8 @@ mod tests {
         assert_eq!(account(Refused::Gone).status(), (403, None));
         let text = account(Refused::Connections(7)).to_string();
         assert_eq!(text, "account \"home\": the account has 7 connections already");
+        let one = Refused::Connections(1).to_string();
+        assert_eq!(one, "the account has 1 connection already");
         let text = account(Refused::Spent(Time::NEVER)).to_string();
         assert_eq!(
             text,
