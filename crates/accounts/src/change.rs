@@ -28,7 +28,7 @@ macro_rules! put {
 }
 
 /// New limits. `None` keeps the present value; `Some(None)` lifts a limit.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are those of `Attributes`
 pub struct LimitChanges {
     pub down: Option<Option<Rate>>,

@@ -160,6 +160,12 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
+    /// Whether none is asked for.
+    pub(crate) const fn are_none(&self) -> bool {
+        let known = self.user.is_none() && self.address.is_empty() && self.peer.is_empty();
+        known && self.wireguard.is_none() && self.device.is_none()
+    }
+
     /// The devices to add; `hash` is that of the user's password.
     pub(crate) fn changes(&self, hash: Option<String>) -> NewDevices {
         NewDevices {
@@ -353,6 +359,13 @@ mod tests {
         assert_eq!(to.deny, [":25"]);
         parse(&["--deny", "none"]).unwrap().limits.changes().apply(&mut to).unwrap();
         assert!(to.deny.is_empty());
+        let asks = |args: &[&str]| {
+            let Parsed { devices, limits } = parse(args).unwrap();
+            (!devices.are_none(), limits.changes() != LimitChanges::default())
+        };
+        assert_eq!(asks(&[]), (false, false));
+        assert_eq!(asks(&["--down", "none"]), (false, true));
+        assert_eq!(asks(&["--peer", "ship"]), (true, false));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::cli::account::{AccountCommand, AccountConfig, Devices, Limits};
 use crate::daemon::state;
 use crate::print::{clean, out, table, traffic, warn};
 use ekiden_accounts::{
-    Account, AccountId, AccountTable, Attributes, Credential, OnQuotaExceeded, Quota, Store,
-    UnreadableAccount, Usage, forget_devices, hash, usage_since,
+    Account, AccountId, AccountTable, Attributes, Credential, LimitChanges, OnQuotaExceeded, Quota,
+    Store, UnreadableAccount, Usage, forget_devices, hash, usage_since,
 };
 use ekiden_admin::documents::{AccountDocument, AccountList, Period, Periods, begun};
 use ekiden_admin::wireguard::{Given, NewTunnel, add as add_with, change as change_with};
@@ -163,6 +163,14 @@ async fn set(
     limits: &Limits,
     config: &AccountConfig,
 ) -> Done {
+    let limited = limits.changes() != LimitChanges::default();
+    if rename.is_none() && forget.is_empty() && devices.are_none() && !limited {
+        let why = format!(
+            "nothing is asked of account \"{}\": no option says what to change; see `ekiden account set --help`",
+            clean(name)
+        );
+        return Err(why.into());
+    }
     let hash = password(devices)?;
     let tunnels = wireguard::asked(devices, config)?;
     let (store, enabled) = store(config).await?;
