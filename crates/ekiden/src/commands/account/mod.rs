@@ -140,7 +140,12 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
     told(
         &account.name,
         (&tunnels, &given, devices.qr),
-        &format!("added account \"{}\", {}; {then}\n", account.name, account.id),
+        &format!(
+            "added account \"{}\", {}; {then}\n{}",
+            account.name,
+            account.id,
+            over(&account.attributes, Timestamp::now())
+        ),
     )
 }
 
@@ -192,8 +197,25 @@ async fn set(
     told(
         &account.name,
         (&tunnels, &given, devices.qr),
-        &format!("changed account \"{}\"; {then}\n", account.name),
+        &format!(
+            "changed account \"{}\"; {then}\n{}",
+            account.name,
+            over(&account.attributes, Timestamp::now())
+        ),
     )
+}
+
+/// A line where the account's last day is over; nothing otherwise.
+fn over(attributes: &Attributes, now: Timestamp) -> String {
+    let last =
+        attributes.expires.filter(|last| now.to_zoned(attributes.zone_here()).date() > *last);
+    let line = |last: Date| {
+        let zone = &attributes.zone;
+        format!(
+            "it is over: {last}, {zone}, was its last day, so none of its clients is admitted\n"
+        )
+    };
+    last.map(line).unwrap_or_default()
 }
 
 async fn remove(name: &str, config: &AccountConfig) -> Done {
@@ -410,13 +432,4 @@ fn document(of: &impl Serialize) -> Done {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn usage_of_a_quota_without_period_is_since_the_beginning() {
-        let used = |begun| Usage { account: AccountId(7), name: None, begun, down: 1, up: 2 };
-        assert_eq!(since_in_words(&used(0)), "the beginning");
-        assert_eq!(since_in_words(&used(1_793_491_200)), "2026-11-01T00:00:00Z");
-    }
-}
+mod tests;
