@@ -8,6 +8,8 @@ use ekiden_proxy::observe::status::UdpStatus;
 use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Rule, Settings, Udp};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Silence after which nothing is taken to come: wrong, it would only come a little later.
@@ -494,6 +496,31 @@ fn silence_ends_an_association() {
     speaks(&client, &server);
     assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0);
     wait_for("counts(&relay).associations == 0", || counts(&relay).associations == 0);
+}
+
+#[test]
+fn answers_without_end_do_not_keep_an_association_whose_client_is_silent() {
+    let relay = with(|settings| settings.udp.idle = Span::from_secs(2));
+    let (mut client, server) = (Client::of(&relay), Server::new());
+    let outside = speaks(&client, &server);
+    let sent = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&sent);
+    std::thread::spawn(move || {
+        while Arc::strong_count(&count) > 1 {
+            let n = count.fetch_add(1, Relaxed);
+            server.answer(outside, &n.to_be_bytes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0);
+    let all = sent.load(Relaxed);
+    // it ends when the server may not answer any more, and not as long after that
+    client.udp.set_nonblocking(true).unwrap();
+    let (mut buffer, mut last) = ([0; 100], 0);
+    while let Ok(n) = client.udp.recv(&mut buffer) {
+        last = u32::from_be_bytes(buffer[n - 4..n].try_into().unwrap());
+    }
+    assert!(last * 3 >= all * 2, "{last} of {all} answers reached the client");
 }
 
 /// The reply to an association that is not to be.

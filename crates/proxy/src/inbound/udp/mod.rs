@@ -12,6 +12,7 @@
 //! Nothing waits: a datagram that cannot be sent at once is dropped.
 
 pub(crate) mod capsules;
+mod client_port;
 pub(crate) mod diverted;
 pub(crate) mod flows;
 pub(crate) mod forward;
@@ -21,6 +22,7 @@ pub(crate) use crate::inbound::udp::from_tunnel::PacketFlow;
 
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
+use crate::inbound::udp::client_port::ClientPort;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
@@ -48,8 +50,8 @@ struct Association<'a> {
     session: &'a Session,
     entry: &'a mut LogEntry,
     port: UdpSocket,
-    /// Where the client sends from, by its first datagram that could be read.
-    client: Option<SocketAddr>,
+    /// Where the client sends from.
+    client: ClientPort,
     way: DatagramPaths,
     tally: UdpTally,
     /// Bytes that came on the TCP connection.
@@ -77,7 +79,7 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     }
     session.registration.set_state(ConnectionState::Relaying);
     let way = paths(session);
-    let (client, discarded) = (None, 0);
+    let (client, discarded) = (ClientPort::new(clock::now()), 0);
     let mut association =
         Association { session, entry: &mut entry, port, client, way, tally, discarded };
     let why = association.run().await;
@@ -136,10 +138,11 @@ impl Association<'_> {
             Ended(String),
         }
         let idle = self.session.config.settings.udp.idle;
-        let mut last = clock::now();
         loop {
+            // the client's datagrams alone prolong it: after as long, no destination may answer
+            let until = self.client.heard() + idle;
             // packets from elsewhere may keep this loop busy
-            if clock::now() >= last + idle {
+            if clock::now() >= until {
                 return format!("silent for {idle}");
             }
             let turn = tokio::select! {
@@ -150,58 +153,51 @@ impl Association<'_> {
                 },
                 () = self.way.ready() => Turn::DatagramPaths,
                 () = self.tally.gives_way() => Turn::Ended(GAVE_WAY.to_owned()),
-                () = wait(last + idle) => continue,
+                () = wait(until) => continue,
             };
-            let moved = match turn {
+            match turn {
                 Turn::Ended(why) => return why,
                 Turn::Client => self.receive_from_client(),
                 Turn::DatagramPaths => self.receive_from_outside(),
-            };
-            if moved {
-                last = clock::now();
             }
         }
     }
 
-    /// Forwards the client's datagrams; returns whether any came.
-    fn receive_from_client(&mut self) -> bool {
-        let mut moved = false;
+    /// Forwards the client's datagrams.
+    fn receive_from_client(&mut self) {
         for _ in 0..IN_A_ROW {
             let received = with_scratch(|scratch| {
                 let (n, from) = self.port.try_recv_from(scratch)?;
-                Ok::<_, io::Error>(self.one_from_client(from, scratch.get(..n).unwrap_or_default()))
+                self.one_from_client(from, scratch.get(..n).unwrap_or_default());
+                Ok::<_, io::Error>(())
             });
             match received {
-                Ok(ours) => moved |= ours,
-                // an ICMP error about an earlier datagram to the client
-                Err(error) if !is_transient(&error) => {}
-                Err(_) => break,
+                Err(error) if is_transient(&error) => break,
+                // or an ICMP error about an earlier datagram to the client
+                Ok(()) | Err(_) => {}
             }
         }
-        moved
     }
 
-    fn one_from_client(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
+    fn one_from_client(&mut self, from: SocketAddr, datagram: &[u8]) {
         if same(from.ip()) != same(self.session.address.ip()) {
             self.tally.on_dropped(DropReason::Foreign, || format!("{from} is not the client"));
-            return false;
+            return;
         }
-        let known = self.client.unwrap_or(from);
-        if known != from {
+        let now = clock::now();
+        if !self.client.may_send(now, from) {
+            let known = self.client.known().unwrap_or(from);
             self.tally.on_dropped(DropReason::Foreign, || {
                 format!("the client sends from {known}, and this came from {from}")
             });
-            return false;
+            return;
         }
-        match socks::read_datagram(datagram) {
-            Ok((to, at)) => {
-                // what cannot be read may come from anybody at this address
-                self.client = Some(from);
-                self.send(&to, datagram, at);
-            }
+        let read = socks::read_datagram(datagram);
+        self.client.on_datagram(now, from, read.is_ok());
+        match read {
+            Ok((to, at)) => self.send(&to, datagram, at),
             Err(bad) => self.tally.on_dropped(DropReason::Malformed, || bad.to_string()),
         }
-        self.client == Some(from)
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> bool {
@@ -231,26 +227,21 @@ impl Association<'_> {
         self.session.registration.moved(clock::now(), bytes as u64, 0, 0);
     }
 
-    /// Forwards datagrams that came back; returns whether any came.
-    fn receive_from_outside(&mut self) -> bool {
-        let mut moved = false;
+    /// Forwards datagrams that came back.
+    fn receive_from_outside(&mut self) {
         for _ in 0..IN_A_ROW {
             let Some(received) = self.way.receive() else { break };
             match received {
-                Ok(Received::Came(from, payload)) => {
-                    moved = true;
-                    self.deliver(from, &payload);
-                }
+                Ok(Received::Came(from, payload)) => self.deliver(from, &payload),
                 Ok(Received::Sent(bytes)) => self.on_sent(bytes),
                 Err(on_error) => drop_datagram(&mut self.tally, on_error),
             }
         }
-        moved
     }
 
     fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
         // the client's port is unknown before its first datagram
-        let Some(client) = self.client else { return };
+        let Some(client) = self.client.known() else { return };
         let head = socks::write_datagram_head(from);
         if !self.within_limits(Direction::Down, head.len() + payload.len()) {
             return;
