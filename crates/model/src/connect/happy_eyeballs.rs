@@ -28,8 +28,13 @@ pub struct Config {
     pub ipv6_first: bool,
 }
 
-/// Addresses of one family that are tried: of a name with thousands one request would try them all.
-pub const MOST_ADDRESSES: usize = 32;
+/// Addresses that are tried in all, as families alternate. One that refuses is followed by the next at once, so a name
+/// with many of a stranger's would make one request look for open ports at all of them. Of silent ones, no more have
+/// their time.
+pub const MOST_ATTEMPTS: usize = 8;
+
+/// Of these, one family's while the other has some, or may have.
+const OF_EACH: usize = MOST_ATTEMPTS / 2;
 
 /// Attempts that run at once: each is a socket, and a name whose addresses are all silent would hold one for each.
 pub const MOST_AT_ONCE: usize = 4;
@@ -93,6 +98,8 @@ pub struct HappyEyeballs {
     config: Config,
     /// Addresses not yet tried: of the family that goes first, and of the other.
     left: [VecDeque<IpAddr>; 2],
+    /// How many were tried of each.
+    tried: [usize; 2],
     answered: [bool; 2],
     /// Which of the two is tried next.
     turn: usize,
@@ -109,6 +116,7 @@ impl HappyEyeballs {
         Self {
             config,
             left: [VecDeque::new(), VecDeque::new()],
+            tried: [0, 0],
             answered: [false, false],
             turn: 0,
             not_before: Time::NEVER,
@@ -118,7 +126,7 @@ impl HappyEyeballs {
     }
 
     /// One family's answer in the resolver's order; empty ends the wait for it, of a long one the
-    /// first [`MOST_ADDRESSES`] count.
+    /// first [`MOST_ATTEMPTS`] count.
     pub fn on_addresses(
         &mut self,
         now: Time,
@@ -126,7 +134,7 @@ impl HappyEyeballs {
         addresses: impl IntoIterator<Item = IpAddr>,
     ) {
         let family = usize::from(ipv6 != self.config.ipv6_first);
-        self.left[family].extend(addresses.into_iter().take(MOST_ADDRESSES));
+        self.left[family].extend(addresses.into_iter().take(MOST_ATTEMPTS));
         self.answered[family] = true;
         if self.started > 0 {
             return;
@@ -153,25 +161,36 @@ impl HappyEyeballs {
         self.running.len()
     }
 
-    /// The next attempt, when it is time. Families alternate (RFC 8305 §4, one address each). One beside others starts if
-    /// it is `permitted` and there are fewer than [`MOST_AT_ONCE`]. If not, it waits for a failure, or until the oldest
-    /// gives way; `permitted` is asked again meanwhile.
+    /// The next attempt, when it is time; [`MOST_ATTEMPTS`] in all. Families alternate (RFC 8305 §4, one address each). One
+    /// beside others starts if it is `permitted` and there are fewer than [`MOST_AT_ONCE`]. If not, it waits for a failure,
+    /// or until the oldest gives way; `permitted` is asked again meanwhile.
     pub fn next(&mut self, now: Time, permitted: impl FnOnce() -> bool) -> Option<Attempt> {
         if now < self.not_before {
             return None;
         }
-        let turn = if self.left[self.turn].is_empty() { 1 - self.turn } else { self.turn };
+        let turn = [self.turn, 1 - self.turn].into_iter().find(|family| self.may_try(*family))?;
         let address = *self.left[turn].front()?;
         let running = self.running.len();
         let beside = running == 0 || running < MOST_AT_ONCE && permitted();
         let instead_of = if beside { None } else { Some(self.give_up_oldest(now)?) };
         self.left[turn].pop_front();
+        self.tried[turn] += 1;
         self.turn = 1 - turn;
         let number = self.started;
         self.started += 1;
+        if self.tried.iter().sum::<usize>() >= MOST_ATTEMPTS {
+            self.left.iter_mut().for_each(VecDeque::clear);
+        }
         self.running.push_back((number, now));
         self.not_before = now + self.config.attempt_delay;
         Some(Attempt { number, address, instead_of })
+    }
+
+    /// Whether a family has an address to try, and a part of the attempts for it: what the other needs is kept for it.
+    fn may_try(&self, family: usize) -> bool {
+        let other = 1 - family;
+        let alone = self.answered[other] && self.left[other].is_empty();
+        !self.left[family].is_empty() && (alone || self.tried[family] < OF_EACH)
     }
 
     /// The oldest attempt, if it is old enough to give way; if not, nothing starts before it is, or before another may
@@ -194,228 +213,14 @@ impl HappyEyeballs {
     /// When to call [`HappyEyeballs::next`] again; [`Time::NEVER`] while only an event can bring
     /// news.
     pub fn deadline(&self) -> Time {
-        if self.left.iter().all(VecDeque::is_empty) { Time::NEVER } else { self.not_before }
+        if self.may_try(0) || self.may_try(1) { self.not_before } else { Time::NEVER }
     }
 
-    /// Whether every address was given out and both families have answered.
+    /// Whether every address that may be tried was given out, and both families have answered.
     pub fn is_exhausted(&self) -> bool {
         self.left.iter().all(VecDeque::is_empty) && self.answered == [true, true]
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::*;
-
-    const CONFIG: Config = Config {
-        attempt_delay: ms(250),
-        within: ms(10_000),
-        resolution_delay: ms(50),
-        ipv6_first: true,
-    };
-
-    fn v6(n: u16) -> IpAddr {
-        core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into()
-    }
-
-    fn v4(n: u8) -> IpAddr {
-        [192, 0, 2, n].into()
-    }
-
-    /// Where to, if it is time for another attempt, which is permitted.
-    fn next(race: &mut HappyEyeballs, now: Time) -> Option<IpAddr> {
-        race.next(now, || true).map(|attempt| attempt.address)
-    }
-
-    /// Runs the race with attempts that never answer, and lists what started when.
-    fn starts(race: &mut HappyEyeballs, mut now: Time) -> Vec<(u64, IpAddr)> {
-        let mut list = Vec::new();
-        while now != Time::NEVER {
-            while let Some(address) = next(race, now) {
-                list.push((now.as_nanos() / 1_000_000, address));
-            }
-            now = race.deadline();
-        }
-        list
-    }
-
-    #[test]
-    fn family_that_never_answers_is_not_waited_for() {
-        let (mut answers, delay) = (FamilyAnswers::default(), ms(50));
-        let mut waited = 0;
-        for _ in 0..160 {
-            waited += u32::from(answers.delay(delay) == delay);
-            answers.on_missing();
-        }
-        // three at first, then one of sixteen
-        assert_eq!(waited, 3 + 9);
-        answers.on_answer();
-        assert_eq!(answers.delay(delay), delay);
-    }
-
-    #[test]
-    fn tries_at_most_32_addresses_of_a_family() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(0), true, []);
-        race.on_addresses(at(0), false, (0..=u8::MAX).map(v4));
-        assert_eq!(starts(&mut race, at(0)).len(), MOST_ADDRESSES);
-        assert!(race.is_exhausted());
-    }
-
-    #[test]
-    fn families_alternate_a_quarter_second_apart() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(0), false, [v4(1), v4(2)]);
-        race.on_addresses(at(10), true, [v6(1), v6(2), v6(3)]);
-        // four at once; the fifth takes the place of the oldest, half of the time later
-        let expected = [(10, v6(1)), (260, v4(1)), (510, v6(2)), (760, v4(2)), (5010, v6(3))];
-        assert_eq!(starts(&mut race, at(10)), expected);
-        assert!(race.is_exhausted());
-    }
-
-    #[test]
-    fn ipv4_waits_50_ms_for_a_slow_ipv6_answer() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(5), false, [v4(1)]);
-        assert_eq!((next(&mut race, at(54)), race.deadline()), (None, at(55)));
-        assert_eq!(next(&mut race, at(55)), Some(v4(1)));
-        race.on_addresses(at(60), true, [v6(1)]);
-        assert_eq!(race.deadline(), at(305));
-        assert_eq!(next(&mut race, at(305)), Some(v6(1)));
-    }
-
-    #[test]
-    fn empty_ipv6_answer_ends_the_wait() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(5), false, [v4(1)]);
-        race.on_addresses(at(20), true, []);
-        assert_eq!(next(&mut race, at(20)), Some(v4(1)));
-    }
-
-    #[test]
-    fn starts_the_next_attempt_after_a_failure() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(0), true, [v6(1)]);
-        race.on_addresses(at(0), false, [v4(1)]);
-        assert_eq!(next(&mut race, at(0)), Some(v6(1)));
-        race.on_failed(at(3), 0);
-        assert_eq!((race.running(), next(&mut race, at(3))), (0, Some(v4(1))));
-    }
-
-    #[test]
-    fn a_fifth_attempt_takes_the_place_of_the_oldest() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(0), true, []);
-        race.on_addresses(at(0), false, (1..=6).map(v4));
-        for number in 0..4 {
-            let instead_of = race.next(at(250 * number), || true).unwrap().instead_of;
-            assert_eq!(instead_of, None);
-        }
-        // half of the time has passed: who needs three seconds on a full queue has them
-        assert_eq!((race.next(at(1000), || true), race.deadline()), (None, at(5000)));
-        let fifth = Attempt { number: 4, address: v4(5), instead_of: Some(0) };
-        assert_eq!(race.next(at(5000), || true), Some(fifth));
-        assert_eq!((race.running(), race.deadline()), (MOST_AT_ONCE, at(5250)));
-    }
-
-    #[test]
-    fn a_silent_address_gives_way_where_nothing_may_run_beside_it() {
-        let second = |within| {
-            let mut race = HappyEyeballs::new(Config { within, ..CONFIG });
-            race.on_addresses(at(0), true, [v6(1)]);
-            race.on_addresses(at(0), false, [v4(1)]);
-            assert_eq!(race.next(at(0), || false).unwrap().address, v6(1));
-            let mut due = race.deadline();
-            assert_eq!(due, at(250));
-            let mut permitted = race.clone();
-            assert_eq!((permitted.next(due, || false), permitted.deadline()), (None, at(500)));
-            let beside = Attempt { number: 1, address: v4(1), instead_of: None };
-            assert_eq!(permitted.next(at(500), || true), Some(beside));
-            let second = loop {
-                match race.next(due, || false) {
-                    Some(second) => break second,
-                    // it is asked for again meanwhile
-                    None => due = race.deadline(),
-                }
-            };
-            assert_eq!(second, Attempt { number: 1, address: v4(1), instead_of: Some(0) });
-            assert_eq!(race.running(), 1);
-            due
-        };
-        assert_eq!(second(ms(10_000)), at(2500));
-        assert_eq!(second(ms(2_000)), at(500));
-    }
-
-    #[test]
-    fn starts_the_next_attempt_after_a_failure_also_where_none_may_run_beside_it() {
-        let mut race = HappyEyeballs::new(CONFIG);
-        race.on_addresses(at(0), true, [v6(1)]);
-        race.on_addresses(at(0), false, [v4(1)]);
-        race.next(at(0), || false).unwrap();
-        assert_eq!(race.next(at(250), || false), None);
-        race.on_failed(at(300), 0);
-        let second = Attempt { number: 1, address: v4(1), instead_of: None };
-        assert_eq!(race.next(at(300), || false), Some(second));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn every_address_is_tried_once_in_any_order(
-            a in 0_u16..5, b in 0_u8..5, first: bool, ipv6_first: bool, gap in 0_u64..400,
-        ) {
-            let mut race = HappyEyeballs::new(Config { ipv6_first, ..CONFIG });
-            let mut seen = Vec::new();
-            for (step, ipv6) in [first, !first].into_iter().enumerate() {
-                let now = at(gap * step as u64);
-                if ipv6 {
-                    race.on_addresses(now, true, (0..a).map(v6));
-                } else {
-                    race.on_addresses(now, false, (0..b).map(v4));
-                }
-                seen.extend(next(&mut race, now));
-            }
-            seen.extend(starts(&mut race, at(gap)).into_iter().map(|(_, address)| address));
-            seen.sort();
-            let mut all: Vec<_> = (0..a).map(v6).chain((0..b).map(v4)).collect();
-            all.sort();
-            proptest::prop_assert_eq!(seen, all);
-            proptest::prop_assert!(race.is_exhausted());
-        }
-
-        #[test]
-        fn few_attempts_run_at_once_and_each_beside_another_is_permitted(
-            a in 0_u16..40, b in 0_u8..40, delay in 100_u64..2_000, within in 1_u64..20_000,
-            wakings: Vec<(u16, bool, bool)>,
-        ) {
-            let config = Config { attempt_delay: ms(delay), within: ms(within), ..CONFIG };
-            let mut race = HappyEyeballs::new(config);
-            race.on_addresses(at(0), true, (0..a).map(v6));
-            race.on_addresses(at(0), false, (0..b).map(v4));
-            let (mut now, mut running, mut permits) = (at(0), Vec::new(), 0_usize);
-            for (later, permitted, fails) in wakings {
-                now += ms(u64::from(later) % 3_000);
-                if fails && !running.is_empty() {
-                    race.on_failed(now, running.remove(usize::from(later) % running.len()));
-                    permits = permits.min(running.len().saturating_sub(1));
-                }
-                while let Some(attempt) = race.next(now, || {
-                    permits += usize::from(permitted);
-                    permitted
-                }) {
-                    if let Some(given_up) = attempt.instead_of {
-                        proptest::prop_assert_eq!(running.remove(0), given_up);
-                    }
-                    running.push(attempt.number);
-                }
-                proptest::prop_assert_eq!(race.running(), running.len());
-                proptest::prop_assert!(running.len() <= MOST_AT_ONCE);
-                proptest::prop_assert_eq!(permits, running.len().saturating_sub(1));
-                // nothing is stuck: an address that is left has its time
-                let due = race.deadline();
-                let soon = due > now && due <= now + ms(delay.max(within / 2));
-                proptest::prop_assert!(due == Time::NEVER || soon, "{due:?} at {now:?}");
-            }
-        }
-    }
-}
+mod tests;

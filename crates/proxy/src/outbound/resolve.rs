@@ -8,7 +8,7 @@ use crate::outbound::name_places::NamePlaces;
 use crate::settings::{Dns, DnsServer, Family};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::connect::happy_eyeballs::{FamilyAnswers, MOST_ADDRESSES};
+use ekiden_model::connect::happy_eyeballs::FamilyAnswers;
 use ekiden_model::dns::Asker;
 use ekiden_model::units::Span;
 use hickory_resolver::TokioResolver;
@@ -29,6 +29,8 @@ use system_names::{Known, SystemNames};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+/// Addresses of one family that are kept of an answer. Fewer are tried, but rules may deny some of them.
+const MOST_ADDRESSES: usize = 32;
 /// After a try that was not answered, which the library forgets a moment later.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Why a lookup whose place gave way has failed.
@@ -363,7 +365,7 @@ impl Looking {
     }
 }
 
-/// As many as a connection tries.
+/// As many as are kept.
 fn addresses(found: &Lookup) -> Vec<IpAddr> {
     let addresses = found.answers().iter().filter_map(|record| match record.data {
         RData::A(address) => Some(IpAddr::V4(address.0)),
