@@ -1,5 +1,5 @@
 //! Names for clients: which answers are kept, when a server is asked, which reply is believed, how many questions a
-//! client may have, how askers share places, and which name a client has for an address.
+//! client may have and how many long replies go out, how askers share places, and which name a client has for an address.
 
 mod answers;
 #[cfg(test)]
@@ -12,6 +12,7 @@ mod capabilities;
 mod capabilities_laws;
 mod cookie;
 mod heard;
+mod long_replies;
 mod places;
 mod question_rate;
 mod questions;
@@ -28,5 +29,6 @@ pub use cookie::{
     ClientCookie, Cookie, CookieSecret, ServerCookie, client_cookie, is_valid, server_cookie,
 };
 pub use heard::Heard;
+pub use long_replies::LongReplies;
 pub use places::Places;
 pub use question_rate::QuestionRate;

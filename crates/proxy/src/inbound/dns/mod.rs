@@ -273,6 +273,11 @@ pub(crate) fn reply(
         Origin::Tcp(_) | Origin::Peer => usize::from(u16::MAX),
     };
     question.reply(outcome, most, out);
+    // forged questions may bear the addresses of a whole network; a real client comes again over TCP, or with its cookie
+    let is_long = !proven && matches!(to.origin, Origin::Udp(_)) && out.len() > LEAST_MOST;
+    if is_long && !locked(&dns.long_replies).on_reply(clock::now(), out.len()) {
+        question.reply(outcome, LEAST_MOST, out);
+    }
     count_reply(config, to, *spent, out.len());
     // the bit of a truncated message
     if out.get(2).is_some_and(|flags| flags & 2 != 0) {

@@ -6,11 +6,11 @@ use crate::resources::Resources;
 use crate::runtime::shared::Shared;
 use crate::settings::{Allowance, ExceededAction, Limits, Settings};
 use crate::transfer::budget::TransferShare;
-use crate::wire::dns::{Messages, framed};
+use crate::wire::dns::{Messages, ServerReply, framed, read_answer};
 use bytes::BufMut as _;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Bytes, Rate};
-use hickory_resolver::proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_resolver::proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, TXT};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use std::collections::BTreeMap;
@@ -316,6 +316,47 @@ async fn a_peer_has_a_rate_and_its_stream_goes_on() {
         assert!((32..150).contains(&known) && known + failed == 200, "{known} and {failed}");
     }
     assert!(config.shared.dns.counts.limited.load(Relaxed) > 100);
+}
+
+#[tokio::test]
+async fn long_replies_to_unproven_addresses_have_a_bound_for_all_of_them() {
+    let config = config(|_| {});
+    let mut asked =
+        Message::from_vec(&question_for(1, "a.example.", RecordType::TXT)[2..]).unwrap();
+    let mut edns = Edns::new();
+    edns.set_max_payload(1_232);
+    asked.set_edns(edns);
+    let asked = asked.to_vec().unwrap();
+    let read = || match read_question(&asked) {
+        Reading::Question(question) => question,
+        other => panic!("{other:?}"),
+    };
+    let client_question = read();
+    let question = &client_question.question;
+    let mut found = Message::response(7, OpCode::Query);
+    found.add_query(Query::query(question.name.clone(), question.kind));
+    let data = RData::TXT(TXT::new(vec!["x".repeat(200); 5]));
+    found.add_answer(Record::from_rdata(question.name.clone(), 60, data));
+    let found = read_answer(question, 7, &found.to_vec().unwrap());
+    let Ok(ServerReply::Found(found, _)) = found else { panic!("{found:?}") };
+    let outcome = Outcome::Fresh(found.answer, Span::from_secs(60));
+    let bytes = |origin, proven| {
+        let (mut out, to) = (Vec::new(), Client { origin, ..client(None) });
+        let asked = Asked { question: read(), proven, spent: false };
+        reply(&config, &to, &asked, &outcome, &mut out);
+        out.len()
+    };
+    // as if a whole network asked
+    let address = |nth: usize| IpAddr::from([192, 0, 2, nth as u8]);
+    let mut long = (0..100_000).map(|nth| bytes(Origin::Udp(address(nth)), false));
+    let sent: usize = long.by_ref().take_while(|bytes| *bytes > LEAST_MOST).sum();
+    assert!(long.next().is_some(), "no reply was cut");
+    assert!(sent > 990_000, "{sent} bytes before the first that was cut");
+    let counts = &config.shared.dns.counts;
+    assert!(counts.truncated.load(Relaxed) > 0, "its client is told to come over TCP");
+    // who has shown its address does not share it
+    assert!(bytes(Origin::Udp(address(1)), true) > LEAST_MOST);
+    assert!(bytes(Origin::Tcp(address(1)), true) > LEAST_MOST);
 }
 
 /// A server that answers once it was asked for so many names: with text of 3,000 bytes, or an address.

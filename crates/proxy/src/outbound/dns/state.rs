@@ -7,7 +7,9 @@ use crate::outbound::dns::server::NameServers;
 use crate::settings::Dns;
 use crate::wire::dns::Answer;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::dns::{Answers, Asker, Config, CookieSecret, Heard, Outcome, QuestionRate};
+use ekiden_model::dns::{
+    Answers, Asker, Config, CookieSecret, Heard, LongReplies, Outcome, QuestionRate,
+};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
@@ -43,6 +45,8 @@ pub(crate) struct DnsState {
     pub(crate) peer_rate: Mutex<QuestionRate>,
     /// Of accounts that have nothing left.
     pub(crate) spent_rate: Mutex<QuestionRate>,
+    /// To all addresses that nothing proves.
+    pub(crate) long_replies: Mutex<LongReplies>,
     pub(crate) counts: DnsCounts,
     pub(crate) cookie_secrets: CookieSecrets,
     streams: Mutex<BTreeMap<Asker, u32>>,
@@ -88,6 +92,7 @@ impl DnsState {
             rate: Mutex::new(QuestionRate::new(dns.rate)),
             peer_rate: Mutex::new(QuestionRate::new(rate_of_peer(dns))),
             spent_rate: Mutex::new(QuestionRate::new(OF_SPENT)),
+            long_replies: Mutex::default(),
             counts: DnsCounts::default(),
             cookie_secrets: CookieSecrets { client: random(), server: random() },
             streams: Mutex::default(),
