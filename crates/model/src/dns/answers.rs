@@ -252,6 +252,14 @@ impl<A: Clone, W, Q> Answers<A, W, Q> {
         (Decision::Wait { ask: on_way.is_none() }, displaced)
     }
 
+    /// Whether a question would be a new one that servers are asked and somebody waits for.
+    pub fn begins(&self, now: Time, key: &[u8]) -> bool {
+        let entry = self.index.get(key).and_then(|handle| self.entries.get(*handle));
+        let is_kept = |entry: &Entry<A>| entry.answer.is_some() && now < entry.until;
+        let open = entry.is_none_or(|entry| !is_kept(entry) && now >= entry.retry_at);
+        open && self.questions.stale_at(key).is_none()
+    }
+
     /// A server has answered. Returns what those that waited are answered.
     pub fn on_answer(&mut self, now: Time, key: &[u8], found: Found<A>) -> Released<A, W> {
         let Found { answer, bytes, ttl, negative } = found;

@@ -104,6 +104,7 @@ proptest! {
                     next += 1;
                     let asker = asker_of(asker);
                     let known = answers.snapshot();
+                    let begins = answers.begins(now, &[key]);
                     let (decision, displaced) =
                         answers.on_question(now, (&[key], &asker), || next, || key);
                     for Displaced { released, question } in displaced {
@@ -115,6 +116,8 @@ proptest! {
                         let waits = |of: &u8| plain.waiting.values().any(|(key, _)| key == of);
                         assert!(!question.as_ref().is_some_and(waits));
                     }
+                    let asked = matches!(decision, Decision::Wait { ask: true });
+                    assert_eq!(asked, begins, "it is known before");
                     match decision {
                         Decision::Answer { outcome, ask } => {
                             plain.check(now, key, &outcome);

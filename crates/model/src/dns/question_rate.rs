@@ -10,31 +10,39 @@ use alloc::collections::BTreeMap;
 const MOST: usize = 8_192;
 /// Between two looks for clients that may be forgotten.
 const LOOKS: Span = Span::from_secs(1);
-/// Questions at once, in seconds of the rate.
-const BURST: u64 = 2;
+/// Questions at once, in time of the rate, unless said.
+const BURST: Span = Span::from_secs(2);
 
 /// The rate of each client.
 #[derive(Debug, Clone)]
 pub struct QuestionRate {
     /// Between two questions at the rate.
     gap: Span,
+    /// Questions at once, in time of the rate.
+    burst: Span,
     clients: BTreeMap<(Asker, bool), Time>,
     others: Time,
     looked: Time,
 }
 
 impl QuestionRate {
-    /// So many questions a second, at least one.
+    /// So many questions a second, at least one, and twice as many at once.
     pub const fn new(per_second: u32) -> Self {
+        Self::with_burst(per_second, BURST)
+    }
+
+    /// So many questions a second, at least one; at once, those of this time.
+    pub const fn with_burst(per_second: u32, burst: Span) -> Self {
         Self {
             gap: gap(per_second),
+            burst,
             clients: BTreeMap::new(),
             others: Time::ZERO,
             looked: Time::ZERO,
         }
     }
 
-    /// Another rate from now on.
+    /// Another rate from now on, with the same time for those at once.
     pub const fn configure(&mut self, per_second: u32) {
         self.gap = gap(per_second);
     }
@@ -52,7 +60,7 @@ impl QuestionRate {
             None => self.clients.entry(key).or_insert(now),
         };
         let next = now.max(*full_at) + self.gap;
-        let allowed = next <= now + Span::from_secs(BURST).max(self.gap);
+        let allowed = next <= now + self.burst.max(self.gap);
         if allowed {
             *full_at = next;
         }
@@ -98,6 +106,27 @@ mod tests {
                 let seconds = now.since(at(0)).as_secs_f64();
                 prop_assert!(allowed as f64 <= (seconds + 2.0) * f64::from(rate) + 1.0);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn refused_askers_may_ask_after_one_gap_and_have_the_burst_again_after_its_time(
+            gaps in proptest::collection::vec(0_u64..300, 1..300),
+            rate in 1_u32..50,
+            burst in 1_u64..20,
+        ) {
+            let mut limit = QuestionRate::with_burst(rate, Span::from_secs(burst));
+            let (mut now, client) = (at(0), ip("192.0.2.1"));
+            for gap_of_step in gaps {
+                now += ms(gap_of_step);
+                while limit.on_question(now, client.clone(), true) {}
+                let mut later = limit.clone();
+                prop_assert!(later.on_question(now + gap(rate), client.clone(), true));
+            }
+            now += Span::from_secs(burst);
+            let again = (0..).take_while(|_| limit.on_question(now, client.clone(), true)).count();
+            prop_assert!(again as u64 >= burst * u64::from(rate), "{}", again);
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod system_names;
 
+use crate::outbound::dns::name_rate::NameRate;
 use crate::outbound::kept_addresses::KeptAddresses;
 use crate::outbound::lookups::Lookups;
 use crate::outbound::name_places::NamePlaces;
@@ -33,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 const MOST_ADDRESSES: usize = 32;
 /// After a try that was not answered, which the library forgets a moment later.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Why a lookup whose place gave way has failed.
+/// Why a lookup has failed whose place gave way, or which was above the rate of its asker.
 pub(crate) const TOO_MANY: &str = "too many names are being looked up";
 
 /// A name, and whether its addresses of IPv6 are wanted.
@@ -59,6 +60,8 @@ pub(crate) struct Resolver {
     limit: Duration,
     answers: Mutex<FamilyAnswers>,
     lookups: Lookups,
+    /// Where plain servers alone are asked. If not, this resolver asks none.
+    rate: Option<Arc<NameRate>>,
 }
 
 /// What lookups need. They are tasks, because one goes on for others when who began it leaves.
@@ -112,6 +115,7 @@ impl Resolver {
         timeout: Span,
         places: Arc<NamePlaces>,
         system: Arc<SystemNames>,
+        rate: Arc<NameRate>,
     ) -> Result<Self, String> {
         let (known, limit) = (system.known(), Duration::from(timeout));
         if dns.servers.is_empty() && known.servers.is_none() {
@@ -121,6 +125,7 @@ impl Resolver {
             );
         }
         let looking = Looking::new(dns, limit, known, places)?;
+        let are_plain = dns.servers.iter().all(|server| matches!(server, DnsServer::Plain(_)));
         Ok(Self {
             dns: dns.clone(),
             system,
@@ -128,6 +133,7 @@ impl Resolver {
             limit,
             answers: Mutex::default(),
             lookups: Lookups::default(),
+            rate: are_plain.then_some(rate),
         })
     }
 
@@ -198,7 +204,9 @@ impl Resolver {
         let key = (name.to_owned(), ipv6);
         let end = Instant::now() + self.limit;
         loop {
-            let mut telling = self.looking().join(&key, asker, self.limit);
+            let may_begin = || self.rate.as_ref().is_none_or(|rate| rate.on_question(asker));
+            let telling = self.looking().join(&key, asker, self.limit, may_begin);
+            let mut telling = telling.ok_or(TOO_MANY)?;
             let told = timeout_at(end, telling.wait_for(Option::is_some)).await;
             let told = told.map_err(|_| NetError::Timeout.to_string())?;
             match told.ok().and_then(|told| (*told).clone()) {
@@ -257,11 +265,20 @@ impl Looking {
         })
     }
 
-    /// What tells of the lookup that is on its way, or begins in a place of `asker`.
-    fn join(self: &Arc<Self>, key: &Key, asker: &Asker, limit: Duration) -> watch::Receiver<Told> {
+    /// What tells of the lookup that is on its way, or begins in a place of `asker`. `None`: it may not begin.
+    fn join(
+        self: &Arc<Self>,
+        key: &Key,
+        asker: &Asker,
+        limit: Duration,
+        may_begin: impl FnOnce() -> bool,
+    ) -> Option<watch::Receiver<Told>> {
         let mut all = locked(&self.on_their_way);
         if let Some(tell) = all.get(key) {
-            return tell.subscribe();
+            return Some(tell.subscribe());
+        }
+        if !may_begin() {
+            return None;
         }
         let (tell, telling) = watch::channel(None);
         let tell = Arc::new(tell);
@@ -270,7 +287,7 @@ impl Looking {
         let (looking, key, asker) = (Arc::clone(self), key.clone(), asker.clone());
         let lookup = OnItsWay { looking, key, tell };
         tokio::spawn(Self::run(lookup, asker, limit));
-        telling
+        Some(telling)
     }
 
     async fn run(lookup: OnItsWay, asker: Asker, limit: Duration) {

@@ -103,7 +103,8 @@ impl RuntimeConfig {
         });
         let (dns, limit) = (&settings.dns, settings.timeouts.resolve);
         let (places, system) = (&shared.name_places, &shared.system_names);
-        let resolver = Resolver::new(dns, limit, Arc::clone(places), Arc::clone(system))?;
+        let rate = Arc::clone(&shared.dns.name_rate);
+        let resolver = Resolver::new(dns, limit, Arc::clone(places), Arc::clone(system), rate)?;
         let names_before = before.map(|config| &*config.name_servers);
         let name_servers = NameServers::new(dns, limit, Arc::clone(system), names_before)?;
         Ok(Self {

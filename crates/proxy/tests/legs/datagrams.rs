@@ -5,7 +5,7 @@ use crate::name_server::{NameServer, Say, addresses};
 use crate::upstream;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
-use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Rule, Settings, Udp};
+use ekiden_proxy::settings::{AccessLog, Family, HostPattern, Pattern, Rule, Settings, Udp};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -416,6 +416,31 @@ fn a_request_for_udp_names_what_is_wrong_with_a_name() {
         assert_eq!(&answer, b"\x00\x07\x00answer");
     }
     assert_eq!(names.asked("both.example", false), 1);
+}
+
+#[test]
+fn ever_new_names_of_datagrams_have_a_rate() {
+    let names = NameServer::start(&[]);
+    let relay = with(|settings| {
+        settings.dns.servers = vec![names.address.into()];
+        settings.dns.prefer = Family::Ipv4Only;
+        // ten at once
+        settings.dns.rate = 1;
+    });
+    // by both doors
+    let above = (0..1_000).find(|n| {
+        let (head, _) = connect_udp(relay.address, &format!("n{n}.example"), 53);
+        head.starts_with("HTTP/1.1 503 ")
+    });
+    assert!(above.is_some(), "no name was above the rate");
+    let client = Client::of(&relay);
+    let all = 40;
+    for n in 0..all {
+        client.send_raw(&[named(&format!("m{n}.example"), 53), b"x".to_vec()].concat());
+    }
+    wait_for("all are dropped", || counts(&relay).undelivered >= all);
+    let asked: usize = (0..all).map(|n| names.asked(&format!("m{n}.example"), false)).sum();
+    assert!(asked < 10, "{asked}");
 }
 
 #[test]

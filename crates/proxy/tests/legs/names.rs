@@ -257,6 +257,33 @@ fn a_source_address_decides_the_family() {
     }
 }
 
+#[test]
+fn a_client_that_goes_to_ever_new_names_has_a_rate_and_known_names_are_reached() {
+    let server = NameServer::start(&[
+        ("known.test", addresses(&["127.0.0.1"]), addresses(&[])),
+        ("later.test", addresses(&["127.0.0.1"]), addresses(&[])),
+    ]);
+    let to = echo();
+    let relay = with_dns(&server, |dns| {
+        // ten at once
+        dns.rate = 1;
+        dns.prefer = Family::Ipv4Only;
+    });
+    assert_eq!(reached(&relay, "known.test", to.port()).unwrap(), to);
+    let said = "too many names are being looked up";
+    let above = (0..1_000).find(|n| {
+        let text = refusal(relay.address, format!("n{n}.test:{}", to.port()));
+        text.starts_with("HTTP/1.1 503") && text.contains(said)
+    });
+    let above = above.expect("ever new names are asked for");
+    assert_eq!(server.asked(&format!("n{above}.test"), false), 0);
+    assert!(relay.status().dns.unwrap().limited > 0);
+    assert_eq!(reached(&relay, "known.test", to.port()).unwrap(), to);
+    // it goes on
+    let later = eventually("a new name", || reached(&relay, "later.test", to.port()).ok());
+    assert_eq!(later, to);
+}
+
 /// Equal questions share a try of the resolver. One that comes near the end of another's has as many tries as that.
 #[test]
 fn a_question_that_joins_a_late_one_has_its_whole_time() {

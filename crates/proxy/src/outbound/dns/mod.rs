@@ -5,6 +5,7 @@ mod connection;
 mod https;
 mod kept;
 mod liveness;
+pub(crate) mod name_rate;
 pub(crate) mod own;
 pub(crate) mod pipe;
 mod random;

@@ -1,6 +1,7 @@
 //! Names that this relay connects to, for itself and for its clients.
 
 use super::resolve::{Names, Resolved};
+use crate::outbound::resolve::TOO_MANY;
 use crate::runtime::RuntimeConfig;
 use crate::wire::dns::Question;
 use ekiden_model::dns::{Asker, Outcome};
@@ -9,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The addresses of one family, possibly none, by the servers of the configuration however they are asked, in the share
-/// of `asker`. Fails in words: no such name, no answer.
+/// of `asker`. Fails in words: no such name, no answer, [`TOO_MANY`] of this asker.
 pub(crate) async fn lookup(
     config: &RuntimeConfig,
     name: &str,
@@ -38,10 +39,15 @@ pub(crate) async fn lookup(
         around_tunnels: false,
         // IPv4 is reached by IPv4
         translated: !config.resolver.families().1,
+        is_rated: true,
     };
     let mut none = Ok(Vec::new());
     for name in candidates {
-        let outcome = match names.resolve(&Question::new(name, kind)) {
+        let question = Question::new(name, kind);
+        if names.is_above_rate(&question) {
+            return Err(TOO_MANY.to_owned());
+        }
+        let outcome = match names.resolve(&question) {
             Resolved::Now(outcome) => outcome,
             Resolved::Later(later) => later.await,
         };
@@ -98,5 +104,37 @@ mod tests {
         assert!(absolute.is_err(), "{absolute:?}");
         // the hosts file has it with IPv4 alone
         assert_eq!(lookup(&config, "box", true, &Asker::Relay).await, Ok(Vec::new()));
+    }
+
+    // questions that fail wait a second for the next try, which the rate's clock does not see
+    #[tokio::test(start_paused = true)]
+    async fn new_names_of_destinations_have_a_rate_and_those_of_the_relay_have_none() {
+        let mut settings = Settings::default();
+        // there is no such tunnel: no name is known
+        settings.dns.servers = vec!["tunnel://shore".parse().unwrap()];
+        // ten at once
+        settings.dns.rate = 1;
+        let (resources, _admitted) = Resources::new(&settings, false);
+        let shared = Shared::new(&settings, resources, None);
+        let dns = Arc::clone(&shared.dns);
+        let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
+        let client = Asker::at([192, 0, 2, 1].into());
+        let mut looked = 0;
+        let too_many = Err(TOO_MANY.to_owned());
+        while lookup(&config, &format!("n{looked}.example"), false, &client).await != too_many {
+            looked += 1;
+        }
+        assert!(looked >= 10 && dns.name_rate.limited() == 1, "{looked}");
+        let asked = locked(&dns.answers).snapshot().asked;
+        // one that failed a moment ago is not asked for again, and costs nothing
+        for _ in 0..20 {
+            let again = lookup(&config, &format!("n{}.example", looked - 1), false, &client).await;
+            assert!(again.is_err() && again != too_many, "{again:?}");
+        }
+        for n in 0..20 {
+            let own = lookup(&config, &format!("own{n}.example"), false, &Asker::Relay).await;
+            assert!(own.is_err() && own != too_many, "{own:?}");
+        }
+        assert_eq!(locked(&dns.answers).snapshot().asked, asked + 20);
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Names {
     pub(crate) around_tunnels: bool,
     /// Names without IPv6 get a translator's addresses, if there is one.
     pub(crate) translated: bool,
+    /// For a destination: new questions count in the rate of such names.
+    pub(crate) is_rated: bool,
 }
 
 enum Begun {
@@ -67,7 +69,11 @@ impl Names {
                     if !lacks(&outcome) {
                         return outcome;
                     }
-                    let of_v4 = wait(names.begin(&question.of_kind(RecordType::A))).await;
+                    let of_v4 = question.of_kind(RecordType::A);
+                    if names.is_above_rate(&of_v4) {
+                        return outcome;
+                    }
+                    let of_v4 = wait(names.begin(&of_v4)).await;
                     let synthesized = synthesize(nat64, &question, &outcome, &of_v4);
                     if synthesized.is_some() {
                         names.shared.dns.counts.synthesized.fetch_add(1, Relaxed);
@@ -96,15 +102,30 @@ impl Names {
         }
     }
 
-    fn begin(&self, question: &Question) -> Begun {
-        if let Some(Found { answer, ttl, .. }) = special(question) {
-            return Begun::Now(Outcome::Fresh(answer, ttl));
+    /// Whether servers would be asked a question that the asker's rate does not let pass. It counts if it does.
+    pub(super) fn is_above_rate(&self, question: &Question) -> bool {
+        if !self.is_rated || special(question).is_some() {
+            return false;
         }
+        let (dns, key) = (&self.shared.dns, self.key(question));
+        let begins = locked(&dns.answers).begins(clock::now(), &key);
+        begins && !dns.name_rate.on_question(&self.asker)
+    }
+
+    fn key(&self, question: &Question) -> Vec<u8> {
         let mut key = question.key();
         // two relays that ask each other must not wait for each other
         if self.around_tunnels && self.servers.uses_tunnels() {
             key.push(1);
         }
+        key
+    }
+
+    fn begin(&self, question: &Question) -> Begun {
+        if let Some(Found { answer, ttl, .. }) = special(question) {
+            return Begun::Now(Outcome::Fresh(answer, ttl));
+        }
+        let key = self.key(question);
         let (mut waiting, mut stopped) = (None, None);
         let waiter = || {
             let (sender, receiver) = oneshot::channel();

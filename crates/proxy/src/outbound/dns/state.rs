@@ -2,6 +2,7 @@
 
 use crate::observe::dns_counts::DnsCounts;
 use crate::observe::status::DnsStatus;
+use crate::outbound::dns::name_rate::NameRate;
 use crate::outbound::dns::random::random;
 use crate::outbound::dns::server::NameServers;
 use crate::settings::Dns;
@@ -47,6 +48,8 @@ pub(crate) struct DnsState {
     pub(crate) spent_rate: Mutex<QuestionRate>,
     /// To all addresses that nothing proves.
     pub(crate) long_replies: Mutex<LongReplies>,
+    /// Of names of destinations.
+    pub(crate) name_rate: Arc<NameRate>,
     pub(crate) counts: DnsCounts,
     pub(crate) cookie_secrets: CookieSecrets,
     streams: Mutex<BTreeMap<Asker, u32>>,
@@ -80,7 +83,7 @@ fn config(dns: &Dns) -> Config {
     }
 }
 
-const fn rate_of_peer(dns: &Dns) -> u32 {
+pub(super) const fn rate_of_peer(dns: &Dns) -> u32 {
     dns.rate.saturating_mul(CLIENTS_OF_PEER)
 }
 
@@ -93,6 +96,7 @@ impl DnsState {
             peer_rate: Mutex::new(QuestionRate::new(rate_of_peer(dns))),
             spent_rate: Mutex::new(QuestionRate::new(OF_SPENT)),
             long_replies: Mutex::default(),
+            name_rate: Arc::new(NameRate::new(dns)),
             counts: DnsCounts::default(),
             cookie_secrets: CookieSecrets { client: random(), server: random() },
             streams: Mutex::default(),
@@ -104,6 +108,7 @@ impl DnsState {
         locked(&self.answers).configure(config(dns));
         locked(&self.rate).configure(dns.rate);
         locked(&self.peer_rate).configure(rate_of_peer(dns));
+        self.name_rate.configure(dns);
     }
 
     /// Room for a client's stream; `None`: it has too many, or all have. A network of IPv6 is one client.
@@ -128,7 +133,8 @@ impl DnsState {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let counts = &self.counts;
         let asked = [&counts.udp, &counts.tcp, &counts.peers].map(count);
-        if dns.listen.is_empty() && seen.asked == 0 && asked == [0; 3] {
+        let limited = count(&counts.limited) + self.name_rate.limited();
+        if dns.listen.is_empty() && seen.asked == 0 && asked == [0; 3] && limited == 0 {
             return None;
         }
         Some(DnsStatus {
@@ -149,7 +155,7 @@ impl DnsState {
             evicted: seen.evicted,
             malformed: count(&counts.malformed),
             refused: count(&counts.refused),
-            limited: count(&counts.limited),
+            limited,
             proven: count(&counts.proven),
             truncated: count(&counts.truncated),
             lies: count(&counts.lies),

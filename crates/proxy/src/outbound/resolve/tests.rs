@@ -39,6 +39,10 @@ fn no_system() -> Arc<SystemNames> {
     system(Path::new("/none"))
 }
 
+fn rate(dns: &Dns) -> Arc<NameRate> {
+    Arc::new(NameRate::new(dns))
+}
+
 /// A resolver, and how many questions its server had.
 async fn resolver(change: impl FnOnce(&mut Dns)) -> (Resolver, Arc<AtomicUsize>) {
     resolver_by(no_system(), change).await
@@ -63,7 +67,7 @@ async fn resolver_by(
         }
     });
     let places = Arc::new(NamePlaces::new(&Budgets::default()));
-    (Resolver::new(&dns, Span::from_secs(60), places, system).unwrap(), asked)
+    (Resolver::new(&dns, Span::from_secs(60), places, system, rate(&dns)).unwrap(), asked)
 }
 
 #[tokio::test]
@@ -103,7 +107,7 @@ async fn a_changed_hosts_file_holds_at_once_and_a_missing_one_changes_nothing() 
     let (system, places) = (system(folder.path()), Arc::new(NamePlaces::new(&Budgets::default())));
     let dns = Dns::default();
     let limit = Span::from_secs(60);
-    let resolver = Resolver::new(&dns, limit, places, Arc::clone(&system)).unwrap();
+    let resolver = Resolver::new(&dns, limit, places, Arc::clone(&system), rate(&dns)).unwrap();
     let look = || resolver.lookup("box.example", false, &Asker::Relay);
     assert_eq!(look().await, Ok(vec![[192, 0, 2, 1].into()]));
     fs::write(&hosts, "192.0.2.22 box.example\n").unwrap();
@@ -170,7 +174,8 @@ async fn silent() -> (Arc<Resolver>, UdpSocket) {
     let dns = Dns { servers, hosts_file: false, ..Dns::default() };
     let budgets = Budgets { lookups: 16, ..Budgets::default() };
     let places = Arc::new(NamePlaces::new(&budgets));
-    let resolver = Resolver::new(&dns, Span::from_secs(60), places, no_system()).unwrap();
+    let resolver =
+        Resolver::new(&dns, Span::from_secs(60), places, no_system(), rate(&dns)).unwrap();
     (Arc::new(resolver), server)
 }
 
@@ -234,4 +239,35 @@ async fn a_place_that_gives_way_is_lost_to_all_lookups_of_its_asker_and_no_other
         tokio::task::yield_now().await;
     }
     assert!(one.iter().chain([&newest]).all(|lookup| !lookup.is_finished()));
+}
+
+#[tokio::test]
+async fn new_names_of_a_client_have_a_rate_and_known_ones_are_free() {
+    // ten at once
+    let (resolver, asked) = resolver(|dns| dns.rate = 1).await;
+    let one = Asker::at([192, 0, 2, 1].into());
+    let look = |name: String, asker: &Asker| {
+        let (resolver, asker) = (&resolver, asker.clone());
+        async move { resolver.lookup(&name, false, &asker).await.map(|found| found.len()) }
+    };
+    let mut ends = Vec::new();
+    for n in 0..1_000 {
+        ends.push(look(format!("n{n}.example"), &one).await);
+        if ends.last() == Some(&Err(TOO_MANY.to_owned())) {
+            break;
+        }
+    }
+    let found = ends.iter().filter(|end| **end == Ok(MOST_ADDRESSES)).count();
+    assert!(found >= 10 && found + 1 == ends.len(), "{ends:?}");
+    assert_eq!(asked.load(Relaxed), found, "the last was asked of nobody");
+    for n in 0..10 {
+        assert_eq!(look(format!("n{n}.example"), &one).await, Ok(MOST_ADDRESSES), "it is kept");
+    }
+    // others' are theirs, and the relay's own have none
+    let other = Asker::at([192, 0, 2, 2].into());
+    assert_eq!(look("other.example".to_owned(), &other).await, Ok(MOST_ADDRESSES));
+    for n in 0..50 {
+        let own = look(format!("own{n}.example"), &Asker::Relay).await;
+        assert_eq!(own, Ok(MOST_ADDRESSES));
+    }
 }

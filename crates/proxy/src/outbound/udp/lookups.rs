@@ -3,6 +3,7 @@
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::outbound::dns::own::lookup;
+use crate::outbound::resolve::TOO_MANY;
 use crate::policy::route::Route;
 use crate::runtime::RuntimeConfig;
 use crate::settings::Family;
@@ -104,7 +105,9 @@ impl NameLookups {
 }
 
 fn unresolved(name: &str, why: &str) -> Failure {
-    Failure::new(FailureKind::NoName, format!("{name} cannot be resolved: {why}"))
+    // no fault of the name's
+    let kind = if why == TOO_MANY { FailureKind::Exhausted } else { FailureKind::NoName };
+    Failure::new(kind, format!("{name} cannot be resolved: {why}"))
 }
 
 /// A name's addresses, the preferred family first; never none.
