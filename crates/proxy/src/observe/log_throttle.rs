@@ -8,63 +8,99 @@ use std::sync::Mutex;
 /// The shortest time between two lines about the same event.
 const APART: Span = Span::from_secs(10);
 
-/// The time of the last line about an event.
+/// The time of the last line about an event, and how many events since then have none.
 #[derive(Debug, Default)]
-pub struct LogThrottle(Mutex<Option<Time>>);
+pub struct LogThrottle(Mutex<(Option<Time>, u64)>);
 
 impl LogThrottle {
     /// An event that was not logged yet.
     pub const fn new() -> Self {
-        Self(Mutex::new(None))
+        Self(Mutex::new((None, 0)))
     }
 
     /// Whether to log the event now, at most every ten seconds. A `true` counts as logged.
     pub fn is_due(&self) -> bool {
-        self.is_due_at(clock::now())
+        self.due().is_some()
     }
 
-    fn is_due_at(&self, now: Time) -> bool {
-        let mut last = locked(&self.0);
-        let due = last.is_none_or(|last| now.since(last) >= APART);
-        if due {
-            *last = Some(now);
+    /// The same, with how many events were left out since the last line; `None`: no line now.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.due_at(clock::now())
+    }
+
+    fn due_at(&self, now: Time) -> Option<u64> {
+        let mut state = locked(&self.0);
+        let (last, left_out) = &mut *state;
+        if last.is_some_and(|last| now.since(last) < APART) {
+            *left_out = left_out.saturating_add(1);
+            return None;
         }
-        due
+        *last = Some(now);
+        Some(std::mem::take(left_out))
     }
 }
 
-/// Counts log lines, for tests.
+/// How many events a line stands for besides its own, in words that follow others.
+pub(crate) fn left_out_in_words(left_out: u64) -> String {
+    match left_out {
+        0 => String::new(),
+        n => format!("; {n} more since the last such line"),
+    }
+}
+
+/// Reads log lines, for tests.
 #[cfg(test)]
 pub(crate) mod counting {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use ekiden_linux::host::sync::locked;
+    use std::fmt::{Debug, Write as _};
+    use std::sync::{Arc, Mutex};
+    use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
-    #[derive(Clone, Default)]
-    struct Lines(Arc<AtomicUsize>);
+    #[derive(Clone)]
+    struct Lines {
+        level: Level,
+        said: Arc<Mutex<Vec<String>>>,
+    }
+
+    /// Each field as `name=value` and a space.
+    struct Text(String);
+
+    impl Visit for Text {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            let _never_fails = write!(self.0, "{}={value:?} ", field.name());
+        }
+    }
 
     impl Subscriber for Lines {
         fn enabled(&self, about: &Metadata<'_>) -> bool {
-            *about.level() <= Level::INFO
+            *about.level() <= self.level
         }
         fn new_span(&self, _: &Attributes<'_>) -> Id {
             Id::from_u64(1)
         }
         fn record(&self, _: &Id, _: &Record<'_>) {}
         fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, _: &Event<'_>) {
-            self.0.fetch_add(1, Relaxed);
+        fn event(&self, event: &Event<'_>) {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            locked(&self.said).push(text.0);
         }
         fn enter(&self, _: &Id) {}
         fn exit(&self, _: &Id) {}
     }
 
+    /// The lines of this level or above that `work` makes in this thread.
+    pub(crate) fn said(level: Level, work: impl FnOnce()) -> Vec<String> {
+        let lines = Lines { level, said: Arc::default() };
+        tracing::subscriber::with_default(lines.clone(), work);
+        std::mem::take(&mut *locked(&lines.said))
+    }
+
     /// How many lines of level `info` or above `work` makes in this thread.
     pub(crate) fn lines_of(work: impl FnOnce()) -> usize {
-        let lines = Lines::default();
-        tracing::subscriber::with_default(lines.clone(), work);
-        lines.0.load(Relaxed)
+        said(Level::INFO, work).len()
     }
 }
 
@@ -75,7 +111,8 @@ mod tests {
     #[test]
     fn logs_a_flood_every_ten_seconds() {
         let throttle = LogThrottle::new();
-        let text = (0..25).filter(|s| throttle.is_due_at(Time::ZERO + Span::from_secs(*s)));
-        assert_eq!(text.collect::<Vec<_>>(), [0, 10, 20]);
+        let due = |s: u64| Some((s, throttle.due_at(Time::ZERO + Span::from_secs(s))?));
+        // with how many were left out
+        assert_eq!((0..25).filter_map(due).collect::<Vec<_>>(), [(0, 0), (10, 9), (20, 9)]);
     }
 }

@@ -15,6 +15,7 @@ use crate::policy::speed_tests::SpeedTests;
 use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
 use crate::runtime::alerts::AlertState;
+use crate::session::RefusalLines;
 use crate::settings::Settings;
 use crate::transfer::budget::{TransferBudget, TransferShare};
 use ekiden_model::connect::syn_race::Guard;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) traces: Arc<TraceQueue>,
     /// Log-ins that are answered late.
     pub(crate) log_ins_held_back: WaitCount,
+    /// When refusals were in the log.
+    pub(crate) refusals: RefusalLines,
 }
 
 impl Shared {
@@ -86,6 +89,7 @@ impl Shared {
             speed_tests: SpeedTests::default(),
             traces: Arc::default(),
             log_ins_held_back: WaitCount::new(),
+            refusals: RefusalLines::default(),
         })
     }
 

@@ -50,6 +50,13 @@ impl LogEntry {
         Self { method, target, through: Arc::clone(&self.through), logged: false, ..*self }
     }
 
+    /// Where the request goes, without a path.
+    pub(super) fn destination(&self) -> Option<&str> {
+        let target = self.target.as_deref()?;
+        let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+        rest.split('/').next()
+    }
+
     pub(super) fn bytes(&self, registration: &Registration) -> (u64, u64) {
         let (up, down) = registration.bytes();
         (up - self.before.0, down - self.before.1)
@@ -168,6 +175,7 @@ impl Session {
             (entry.status, entry.cut_by) = (None, Some(CutBy::Client));
         } else {
             self.registration.count(failure);
+            self.log_refusal(entry, failure);
         }
         self.trace_error(failure.kind.word());
         self.log(entry, &failure.text);

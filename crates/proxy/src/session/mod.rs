@@ -4,11 +4,13 @@ mod auth;
 mod context;
 mod log_entry;
 mod origin;
+mod refusals;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub(crate) use context::{OpenedRoute, within};
 pub(crate) use log_entry::{LogEntry, OpenEntry};
+pub(crate) use refusals::RefusalLines;
 
 use crate::error::{Failure, LateFailure};
 use crate::observe::access_log::{AccessLog, CutBy};
@@ -153,17 +155,6 @@ impl Session {
         // silently where too many rejections are in progress
         if let Some(slot) = self.resources().rejections.slot() {
             slot.reject(&self.client, &self.config.settings.name, &rejection).await;
-        }
-    }
-
-    pub(crate) fn count_and_log_refusal(&self, why: &str) {
-        static LOGGED: LogThrottle = LogThrottle::new();
-        self.registration.count_refused();
-        if LOGGED.is_due() {
-            let more = "; the status counts all, and level debug logs all";
-            tracing::warn!(client = %self.address, "refused: {why}{more}");
-        } else {
-            tracing::debug!(client = %self.address, "refused: {why}");
         }
     }
 

@@ -95,7 +95,8 @@ async fn refuse(session: &Session, entry: &mut LogEntry, failure: &Failure) {
         _ => Reply::GeneralFailure,
     };
     static LOGGED: LogThrottle = LogThrottle::new();
-    if LOGGED.is_due() {
+    // a refusal has its own line
+    if !failure.is_refusal() && LOGGED.is_due() {
         tracing::warn!(client = %session.address, "UDP ASSOCIATE refused: {failure}");
     }
     entry.status = Some(reply as u16);

@@ -1,0 +1,112 @@
+//! Lines of the log about refusals: one in ten seconds of each kind, the rest counted.
+
+use super::{LogEntry, Session};
+use crate::error::{Failure, FailureKind};
+use crate::observe::log_throttle::{LogThrottle, left_out_in_words};
+
+/// Kinds of refused requests that have a line.
+const KINDS: usize = 4;
+
+/// When each kind of refusal was in the log last.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalLines {
+    /// Clients refused before they ask for anything.
+    door: LogThrottle,
+    /// Requests of clients without an account, and of accounts: a scanner's refusals hide no account's.
+    requests: [[LogThrottle; KINDS]; 2],
+}
+
+/// Which line a refused request has. Malformed ones and those that lack a log-in have none: any scanner makes them, and
+/// every browser begins without a log-in.
+const fn kind(of: FailureKind) -> Option<usize> {
+    match of {
+        FailureKind::Denied => Some(0),
+        FailureKind::Prohibited => Some(1),
+        FailureKind::Malformed(429) => Some(2),
+        FailureKind::Loop => Some(3),
+        _ => None,
+    }
+}
+
+impl Session {
+    /// A client is refused before it asks for anything.
+    pub(crate) fn count_and_log_refusal(&self, why: &str) {
+        self.registration.count_refused();
+        if !self.warn_of_refusal(&self.config.shared.refusals.door, why, None) {
+            tracing::debug!(client = %self.address, "refused: {why}");
+        }
+    }
+
+    /// A request is refused. Level debug has each by its end.
+    pub(super) fn log_refusal(&self, entry: &LogEntry, failure: &Failure) {
+        let Some(kind) = kind(failure.kind) else { return };
+        let known = usize::from(self.registration.entry.account().is_some());
+        let lines = &self.config.shared.refusals.requests[known][kind];
+        self.warn_of_refusal(lines, &failure.text, entry.destination());
+    }
+
+    /// Returns whether there is a line now.
+    fn warn_of_refusal(&self, lines: &LogThrottle, why: &str, destination: Option<&str>) -> bool {
+        let Some(left_out) = lines.due() else { return false };
+        let account = self.registration.entry.account();
+        let account = account.as_ref().map(|account| account.name.as_str());
+        let peer = self.arrival.as_ref().map(|arrival| arrival.peer());
+        let left_out = left_out_in_words(left_out);
+        tracing::warn!(
+            client = %self.address,
+            peer,
+            account,
+            destination,
+            "refused: {why}{left_out}; the status counts all, and level debug logs all"
+        );
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::log_throttle::counting::said;
+    use crate::observe::registry::Protocol;
+    use crate::policy::accounts::testing::account;
+    use crate::session::tests::fixture;
+    use crate::settings::Settings;
+    use tracing::Level;
+
+    #[test]
+    fn refused_requests_of_an_account_are_in_the_log_with_their_destinations() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _within = runtime.enter();
+        let session = runtime.block_on(fixture("192.0.2.1", None, Settings::default())).session;
+        let refuse = |kind, target: &str| {
+            let mut entry = session.new_entry(Protocol::Http);
+            entry.target = Some(target.to_owned());
+            session.on_failure(&mut entry, &Failure::new(kind, "not there"));
+        };
+        let lines = said(Level::WARN, || {
+            // strangers' do not hide those of an account
+            refuse(FailureKind::Prohibited, "192.168.1.1:22");
+            session.set_account(Some(account(7, "home")));
+            for path in ["secret", "other", "more"] {
+                refuse(FailureKind::Prohibited, &format!("http://10.0.0.1/{path}"));
+            }
+            refuse(FailureKind::Malformed(429), "example.org:443");
+            refuse(FailureKind::Denied, "example.org:443");
+            // these have no line
+            refuse(FailureKind::LogIn, "example.org:443");
+            refuse(FailureKind::Malformed(400), "example.org:443");
+            refuse(FailureKind::TimedOut, "example.org:443");
+        });
+        assert_eq!(lines.len(), 4, "{lines:#?}");
+        assert!(lines[0].contains("destination=\"192.168.1.1:22\""), "{lines:#?}");
+        assert!(!lines[0].contains("account="), "{lines:#?}");
+        for part in [
+            "client=192.0.2.1:5000 ",
+            "account=\"home\" ",
+            "destination=\"10.0.0.1\" ",
+            "refused: ",
+        ] {
+            assert!(lines[1].contains(part), "{part}: {lines:#?}");
+        }
+    }
+}
