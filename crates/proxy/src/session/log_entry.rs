@@ -65,8 +65,12 @@ impl LogEntry {
     pub(crate) fn write(&self, log: &AccessLog, registration: &Registration, result: &str) {
         let (bytes_up, bytes_down) = self.bytes(registration);
         let seconds = clock::now().since(self.begun).as_micros() as f64 / 1e6;
+        let account = registration.entry.account();
+        let account = account.as_ref().map(|account| account.name.as_str());
         tracing::debug!(
             connection = registration.entry.id,
+            client = %registration.entry.client,
+            account,
             protocol = self.protocol.name(),
             target = self.target.as_deref().unwrap_or("-"),
             status = self.status,
@@ -78,12 +82,11 @@ impl LogEntry {
         if log.is_off() {
             return;
         }
-        let account = registration.entry.account();
         log.write(&Record {
             time: timestamp(),
             connection: registration.entry.id,
             client: registration.entry.client,
-            account: account.as_ref().map(|account| account.name.as_str()),
+            account,
             protocol: self.protocol.name(),
             method: self.method.as_deref(),
             target: self.target.as_deref(),

@@ -109,4 +109,18 @@ mod tests {
             assert!(lines[1].contains(part), "{part}: {lines:#?}");
         }
     }
+
+    #[test]
+    fn at_level_debug_a_refusal_s_end_names_client_and_account() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _within = runtime.enter();
+        let session = runtime.block_on(fixture("192.0.2.1", None, Settings::default())).session;
+        session.set_account(Some(account(7, "home")));
+        let failure = Failure::new(FailureKind::Prohibited, "not there");
+        let lines = said(Level::DEBUG, || {
+            session.on_failure(&mut session.new_entry(Protocol::Connect), &failure);
+        });
+        let ended = lines.iter().find(|line| line.contains("ended: not there")).unwrap();
+        assert!(ended.contains("client=192.0.2.1:5000 account=\"home\" "), "{ended}");
+    }
 }
