@@ -18,6 +18,8 @@ pub(crate) enum FailureKind {
     Prohibited,
     /// The client must log in, or its log-in failed.
     LogIn,
+    /// Its log-in was not looked at: too many wrong ones came before.
+    LogInLater,
     Loop,
     NoName,
     /// No name server answered in time.
@@ -47,7 +49,7 @@ impl FailureKind {
             Self::Malformed(_) => "malformed",
             Self::Denied => "denied",
             Self::Prohibited => "prohibited",
-            Self::LogIn => "log_in",
+            Self::LogIn | Self::LogInLater => "log_in",
             Self::Loop => "loop",
             Self::NoName => "no_name",
             Self::NameTimedOut => "name_timeout",
@@ -143,6 +145,7 @@ impl Failure {
             FailureKind::Malformed(status) => status,
             FailureKind::Denied | FailureKind::Prohibited => 403,
             FailureKind::LogIn => 407,
+            FailureKind::LogInLater => 429,
             FailureKind::Loop => 508,
             FailureKind::NoName
             | FailureKind::Refused
@@ -169,6 +172,7 @@ impl Failure {
             FailureKind::Denied
             | FailureKind::Prohibited
             | FailureKind::LogIn
+            | FailureKind::LogInLater
             | FailureKind::Loop => Reply::NotAllowed,
             FailureKind::NoName | FailureKind::NameTimedOut => Reply::HostUnreachable,
             FailureKind::Refused => Reply::ConnectionRefused,
@@ -185,6 +189,7 @@ impl Failure {
                 | FailureKind::Denied
                 | FailureKind::Prohibited
                 | FailureKind::LogIn
+                | FailureKind::LogInLater
                 | FailureKind::Loop
         )
     }

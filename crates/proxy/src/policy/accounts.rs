@@ -224,7 +224,7 @@ pub(crate) mod testing {
     }
 
     /// A directory that knows one account, number 7, at one address, and number 8 of the WireGuard device at 10.77.0.2. It is
-    /// busy for an empty password, and takes none.
+    /// busy for an empty password, has everybody wait for "late", and takes none.
     #[derive(Debug)]
     pub(crate) struct OneAccount {
         pub(crate) name: &'static str,
@@ -246,7 +246,11 @@ pub(crate) mod testing {
 
         fn log_in<'a>(&'a self, _: &'a str, given: &'a str, _: IpAddr) -> PendingLogin<'a> {
             Box::pin(async move {
-                if given.is_empty() { LoginOutcome::Busy } else { LoginOutcome::Wrong }
+                match given {
+                    "" => LoginOutcome::Busy,
+                    "late" => LoginOutcome::Wait(Span::from_secs(30)),
+                    _ => LoginOutcome::Wrong,
+                }
             })
         }
 

@@ -2,7 +2,7 @@
 
 use super::{AccountSlot, Session};
 use crate::error::{Failure, FailureKind};
-use crate::observe::log_throttle::LogThrottle;
+use crate::observe::log_throttle::{LogThrottle, left_out_in_words};
 use crate::policy::accounts::{KnownAccount, LoginOutcome};
 use crate::policy::quota::{AccountConnection, NotAdmitted};
 use crate::resources::ShareUsed;
@@ -111,15 +111,19 @@ impl Session {
             LoginOutcome::Known(account) => Ok(account),
             LoginOutcome::Barred(why) => Err(Failure::new(FailureKind::Denied, why)),
             LoginOutcome::Wrong => {
-                static LOGGED: LogThrottle = LogThrottle::new();
-                if LOGGED.is_due() {
+                if let Some(left_out) = self.config.shared.refusals.wrong_log_ins.due() {
+                    let left_out = left_out_in_words(left_out);
                     // without the user: people type passwords there
-                    tracing::info!(client = %self.address, "a log-in with a wrong user or password; the status counts all");
+                    tracing::info!(client = %self.address, "a log-in with a wrong user or password{left_out}; the status counts all");
                 }
                 Err(Failure::new(FailureKind::LogIn, "user or password is wrong"))
             }
             LoginOutcome::Wait(span) => {
-                let wait = Failure::new(FailureKind::Malformed(429), "too many wrong passwords");
+                if let Some(left_out) = self.config.shared.refusals.late_log_ins.due() {
+                    let left_out = left_out_in_words(left_out);
+                    tracing::info!(client = %self.address, "no log-in is looked at for {span}, because too many wrong ones came before{left_out}; the status counts all");
+                }
+                let wait = Failure::new(FailureKind::LogInLater, "too many wrong passwords");
                 Err(wait.retry_after(span))
             }
             LoginOutcome::Busy => {

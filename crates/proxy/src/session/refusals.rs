@@ -14,6 +14,10 @@ pub(crate) struct RefusalLines {
     door: LogThrottle,
     /// Requests of clients without an account, and of accounts: a scanner's refusals hide no account's.
     requests: [[LogThrottle; KINDS]; 2],
+    /// Log-ins with a wrong user or password.
+    pub(super) wrong_log_ins: LogThrottle,
+    /// Log-ins that were not looked at, because too many wrong ones came before.
+    pub(super) late_log_ins: LogThrottle,
 }
 
 /// Which line a refused request has. Malformed ones and those that lack a log-in have none: any scanner makes them, and

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::destination::Destination;
-use crate::observe::log_throttle::counting::lines_of;
+use crate::observe::log_throttle::counting::said;
 use crate::observe::registry::{Protocol, Registry};
 use crate::policy::accounts::Directory;
 use crate::policy::accounts::testing::{OneAccount, account};
@@ -22,6 +22,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
+use tracing::Level;
 
 pub(crate) struct Fixture {
     pub(crate) session: Session,
@@ -194,8 +195,30 @@ fn wrong_log_ins_are_a_line_of_the_log_and_not_each() {
     let directory = Arc::new(OneAccount { name: "home", at: [192, 0, 2, 1].into() });
     let made = fixture("127.0.0.1", Some(directory as Arc<dyn Directory>), Settings::default());
     let session = runtime.block_on(made).session;
-    let guess = || assert!(runtime.block_on(session.log_in("anna", "a guess")).is_err());
-    assert_eq!(lines_of(|| (0..3).for_each(|_| guess())), 1);
+    let guess = |password| assert!(runtime.block_on(session.log_in("anna", password)).is_err());
+    let lines = said(Level::INFO, || (0..3).for_each(|_| guess("a guess")));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("client=127.0.0.1:5000 "), "{lines:?}");
+    assert!(!lines[0].contains("anna") && !lines[0].contains("guess"), "{lines:?}");
+}
+
+#[test]
+fn log_ins_that_are_not_looked_at_are_a_line_of_the_log() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    let _within = runtime.enter();
+    let directory = Arc::new(OneAccount { name: "home", at: [192, 0, 2, 1].into() });
+    let made = fixture("127.0.0.1", Some(directory as Arc<dyn Directory>), Settings::default());
+    let session = runtime.block_on(made).session;
+    let lines = said(Level::INFO, || {
+        for _ in 0..2 {
+            let failure = runtime.block_on(session.log_in("anna", "late")).unwrap_err();
+            assert_eq!((failure.status(), failure.is_refusal()), (429, true));
+            session.on_failure(&mut session.new_entry(Protocol::Http), &failure);
+        }
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("no log-in is looked at for 30 s"), "{lines:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Accounts in `ekiden status`: limits, use and waiting.
 
 use crate::print::{clean, count, rate, seconds, table, traffic};
-use ekiden_proxy::observe::status::{AccountStatus, AccountsStatus, FleetStatus, SharingStatus};
+use ekiden_proxy::observe::status::{
+    AccountStatus, AccountsStatus, FleetStatus, LogInsStatus, SharingStatus,
+};
 
 /// The most important columns first: a narrow terminal cuts the rest.
 const HEAD: [&str; 12] = [
@@ -61,6 +63,18 @@ pub(crate) fn quota_left(account: &AccountStatus) -> String {
         (Some(left), Some(ends)) => format!("{} for {}", traffic(left), seconds(ends)),
     }
 }
+/// Log-ins that were wrong or not looked at, behind another figure; empty where there were none.
+pub(super) fn wrong_log_ins(accounts: Option<&AccountsStatus>) -> String {
+    let LogInsStatus { wrong, waited, .. } = accounts.map(|it| it.log_ins).unwrap_or_default();
+    match (wrong, waited) {
+        (0, 0) => String::new(),
+        (wrong, 0) => format!(", {}", count(wrong, "wrong log-in")),
+        (wrong, waited) => {
+            format!(", {} and {waited} not looked at", count(wrong, "wrong log-in"))
+        }
+    }
+}
+
 /// Accounts, and their database if it is unreachable.
 pub(super) fn database(accounts: &AccountsStatus) -> String {
     let away = match (&accounts.away, accounts.heard_seconds_ago) {
@@ -98,4 +112,24 @@ pub(super) fn database(accounts: &AccountsStatus) -> String {
     });
     let database = clean(&accounts.database);
     format!("accounts: {known} in {database}{away}{unwritten}{unreadable}{relays}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_log_ins_stand_beside_the_refused_where_there_were_any() {
+        let mut status = crate::commands::sample();
+        let log_ins = LogInsStatus { known: 9, ..LogInsStatus::default() };
+        let known = AccountsStatus { log_ins, ..AccountsStatus::default() };
+        assert_eq!(wrong_log_ins(None) + &wrong_log_ins(Some(&known)), "");
+        let log_ins = LogInsStatus { wrong: 1, ..log_ins };
+        let wrong = AccountsStatus { log_ins, ..AccountsStatus::default() };
+        assert_eq!(wrong_log_ins(Some(&wrong)), ", 1 wrong log-in");
+        let log_ins = LogInsStatus { wrong: 7, waited: 40, ..log_ins };
+        status.accounts = Some(AccountsStatus { log_ins, ..AccountsStatus::default() });
+        let text = super::super::render(&status, None);
+        assert!(text.contains(" refused, 7 wrong log-ins and 40 not looked at, "), "{text}");
+    }
 }

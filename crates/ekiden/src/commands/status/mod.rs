@@ -61,10 +61,11 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     ));
     out.push_str(&alerts::refused_reload(status));
     out.push_str(&format!(
-        "{} accepted, {}, {} refused, {} failed; {} up, {} down\n",
+        "{} accepted, {}, {} refused{}, {} failed; {} up, {} down\n",
         count(totals.accepted, "connection"),
         count(totals.requests, "request"),
         totals.refused,
+        accounts::wrong_log_ins(status.accounts.as_ref()),
         totals.failed,
         traffic(totals.bytes_up),
         traffic(totals.bytes_down)
