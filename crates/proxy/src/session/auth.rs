@@ -11,7 +11,7 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Span;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,21 +76,48 @@ impl Session {
         !self.may_log_in() && self.must_log_in() && !matches!(self.identify(), Ok(Some(_)))
     }
 
-    /// Fails where this connection may not carry passwords, and says so. The failure is for the client.
-    pub(crate) fn check_password_path(&self) -> Result<(), Failure> {
+    /// Fails where this connection may not carry passwords. The failure is for the client; where one came all the same
+    /// (`brought`), the log says what to do.
+    pub(crate) fn check_password_path(&self, brought: bool) -> Result<(), Failure> {
         if self.may_log_in() {
             return Ok(());
         }
-        static LOGGED: LogThrottle = LogThrottle::new();
-        if LOGGED.is_due() {
+        let by_tls = self.reached_by_tls();
+        if brought && self.config.shared.refusals.in_the_clear.is_due() {
+            let remedy = by_tls.as_ref().map_or_else(
+                || "configure [tls], or set `cleartext = true` in [accounts]".to_owned(),
+                |at| format!("clients have to speak TLS to this relay, at {at}"),
+            );
             tracing::warn!(
                 client = %self.address,
-                "log-in refused: its password would cross the network in cleartext; configure [tls], or set `cleartext = true` in [accounts]"
+                "log-in refused: its password would cross the network in cleartext; {remedy}"
             );
         }
-        let text = "passwords are not accepted over this connection, where others could read them; \
-                    speak TLS to this proxy (https://), or ask its operator";
+        let (no, why) = match brought {
+            true => ("passwords are not accepted", "where others could read them"),
+            false => {
+                ("this relay requires an account, and takes no log-in", "which others could read")
+            }
+        };
+        let remedy = by_tls.map_or_else(
+            || "ask this relay's operator".to_owned(),
+            |at| format!("speak TLS to this proxy, at {at}"),
+        );
+        let text = format!("{no} over this connection, {why}; {remedy}");
         Err(Failure::new(FailureKind::Denied, text))
+    }
+
+    /// Where clients reach this relay by TLS: at the same port, where a certificate is configured or ordered.
+    fn reached_by_tls(&self) -> Option<String> {
+        let certificate = self.config.certificate.as_ref()?;
+        let at = self.client.local_addr().ok()?;
+        let (ip, port) = (at.ip().to_canonical(), at.port());
+        let own = SocketAddr::new(ip, port).to_string();
+        let at = match certificate.name_for(&ip.to_string()) {
+            Some(name) if name != ip.to_string() => format!("{name}:{port}"),
+            _ => own,
+        };
+        Some(format!("https://{at}"))
     }
 
     pub(crate) async fn log_in(
@@ -101,7 +128,7 @@ impl Session {
         let Some(directory) = &self.config.directory else {
             return Err(Failure::new(FailureKind::LogIn, "this relay has no accounts"));
         };
-        self.check_password_path()?;
+        self.check_password_path(true)?;
         let outcome = directory.log_in(user, password, self.address.ip()).await;
         if matches!(outcome, LoginOutcome::Wait(_) | LoginOutcome::Busy) {
             let _waits = self.config.shared.log_ins_held_back.enter();
@@ -227,6 +254,49 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::log_throttle::counting::said;
+    use crate::policy::accounts::Directory;
+    use crate::policy::accounts::testing::OneAccount;
+    use crate::session::tests::fixture;
+    use crate::settings::Settings;
+    use ekiden_testkit::Certificate;
+    use tracing::Level;
+
+    #[test]
+    fn only_a_password_in_the_clear_is_advised_on_and_by_what_is_configured() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _within = runtime.enter();
+        let folder = tempfile::tempdir().unwrap();
+        let made = Certificate::self_signed(folder.path(), "own", &["relay.example"]);
+        let mut with_tls = Settings::default();
+        with_tls.tls.certificate = Some(made.certificate);
+        with_tls.tls.key = Some(made.key);
+        for (settings, in_log, in_answer) in [
+            (Settings::default(), "; configure [tls]", "; ask this relay's operator"),
+            (
+                with_tls,
+                "speak TLS to this relay, at https://relay.example:",
+                "; speak TLS to this proxy, at https://relay.example:",
+            ),
+        ] {
+            let known = OneAccount { name: "home", at: [192, 0, 2, 7].into() };
+            let directory = Arc::new(known) as Arc<dyn Directory>;
+            let made = fixture("192.0.2.1", Some(directory), settings);
+            let session = runtime.block_on(made).session;
+            let refused = |brought| session.check_password_path(brought).unwrap_err().text;
+            let lines = said(Level::WARN, || {
+                let text = refused(false);
+                assert!(!text.contains("password") && text.contains(in_answer), "{text}");
+            });
+            assert!(lines.is_empty(), "{lines:?}");
+            let lines = said(Level::WARN, || {
+                let text = refused(true);
+                assert!(text.starts_with("passwords are not accepted"), "{text}");
+                assert!(text.contains(in_answer), "{text}");
+            });
+            assert!(lines.len() == 1 && lines[0].contains(in_log), "{lines:?}");
+        }
+    }
 
     #[test]
     fn accepts_cleartext_passwords_within_the_machine_unless_configured() {

@@ -18,6 +18,8 @@ pub(crate) struct RefusalLines {
     pub(super) wrong_log_ins: LogThrottle,
     /// Log-ins that were not looked at, because too many wrong ones came before.
     pub(super) late_log_ins: LogThrottle,
+    /// Log-ins whose password crossed the network in cleartext.
+    pub(super) in_the_clear: LogThrottle,
 }
 
 /// Which line a refused request has. Malformed ones and those that lack a log-in have none: any scanner makes them, and

@@ -269,7 +269,7 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
             Some(session.log_in(&user, &password).await?)
         }
         (Ok(None), None) if session.must_log_in() => {
-            session.check_password_path()?;
+            session.check_password_path(false)?;
             let text = "this relay requires an account; log in with user and password";
             return Err(Failure::new(FailureKind::LogIn, text));
         }

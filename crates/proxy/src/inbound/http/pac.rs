@@ -22,7 +22,7 @@ pub(super) fn answer(
     let (status, answer) = match own.offered(session) {
         // by a script browsers would ask a proxy that refuses all of it
         None => {
-            let failure = session.check_password_path().err()?;
+            let failure = session.check_password_path(false).err()?;
             (failure.status(), failure.response(name, request.method == "HEAD"))
         }
         Some(offered) => {
@@ -125,7 +125,7 @@ mod tests {
             assert!(page.contains("no setting can be shown here"), "{page}");
             assert!(!page.contains("proxy.pac") && !page.contains("28128"), "{page}");
             assert!(script.starts_with("HTTP/1.1 403 "), "{script}");
-            assert!(script.contains("passwords are not accepted"), "{script}");
+            assert!(script.contains("this relay requires an account"), "{script}");
         }
     }
 }

@@ -137,7 +137,7 @@ async fn identified(
     let brought = fields::values(&request.fields, "authorization").next().and_then(read_basic);
     let logs_in = brought.is_some() || own.target == LOG_IN;
     if strange && logs_in {
-        session.check_password_path()?;
+        session.check_password_path(brought.is_some())?;
         // a script of others would guess passwords, from its visitor's address
         return Ok(Shown::ByStrangeName { logs_in });
     }
@@ -146,7 +146,7 @@ async fn identified(
         return Ok(known(session, &account));
     }
     if own.target == LOG_IN {
-        session.check_password_path()?;
+        session.check_password_path(false)?;
         return Err(Failure::new(FailureKind::LogIn, "log in with user and password"));
     }
     match session.identify()? {
@@ -156,7 +156,7 @@ async fn identified(
             Some(_) if strange => Shown::ByStrangeName { logs_in },
             Some(name) => configured(session, &name),
             None if strange && session.may_log_in() => Shown::ByStrangeName { logs_in },
-            None => Shown::Unknown { may_log_in: session.check_password_path().is_ok() },
+            None => Shown::Unknown { may_log_in: session.may_log_in() },
         }),
     }
 }
@@ -169,7 +169,7 @@ fn known(session: &Session, account: &Arc<KnownAccount>) -> Shown {
         name: account.name.clone(),
         status: Box::new(status.unwrap_or_default()),
         details: details.unwrap_or_default(),
-        may_log_in: session.check_password_path().is_ok(),
+        may_log_in: session.may_log_in(),
     }
 }
 

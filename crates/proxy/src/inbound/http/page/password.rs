@@ -68,11 +68,11 @@ pub(in crate::inbound::http) async fn answer(
         Told::Form
     };
     let relay = &session.config.settings.name;
-    let may = match (&session.config.directory, session.check_password_path()) {
+    let may = match (&session.config.directory, session.may_log_in()) {
         (None, _) => Err(words.no_passwords),
-        (Some(_), Err(_)) => Err(words.no_log_in),
-        (Some(_), Ok(())) if strange => Err(words.strange_name),
-        (Some(_), Ok(())) => Ok(()),
+        (Some(_), false) => Err(words.no_log_in),
+        (Some(_), true) if strange => Err(words.strange_name),
+        (Some(_), true) => Ok(()),
     };
     let status = match &told {
         Told::Not(status, ..) => *status,
