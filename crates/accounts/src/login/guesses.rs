@@ -25,7 +25,9 @@ const BY_ADDRESS: BackoffLimits = BackoffLimits { free: 30, ..BY_BOTH };
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GuessKeys {
     pub(crate) address: IpAddr,
+    /// The name, with the password that it has now.
     pub(crate) user: Digest,
+    /// The same at this address.
     pub(crate) both: Digest,
 }
 

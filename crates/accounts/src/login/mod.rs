@@ -82,7 +82,7 @@ impl LoginAttempts {
         {
             return LoginVerdict::Known(account);
         }
-        let who = self.who(from, user);
+        let who = self.who(from, user, stored);
         let wait = self.hasher.wait(&who);
         if wait > Span::ZERO {
             return LoginVerdict::Wait(wait);
@@ -100,10 +100,11 @@ impl LoginAttempts {
         self.digest(&["decoy", user])[0] < 16
     }
 
-    fn who(&self, from: IpAddr, user: &str) -> GuessKeys {
+    /// Wrong guesses are held against a name with its present password: they were of another one before a change.
+    fn who(&self, from: IpAddr, user: &str, stored: &str) -> GuessKeys {
         let address = network(from);
-        let both = self.digest(&[&address.to_string(), user]);
-        GuessKeys { address, user: self.digest(&[user]), both }
+        let both = self.digest(&[&address.to_string(), user, stored]);
+        GuessKeys { address, user: self.digest(&[user, stored]), both }
     }
 
     fn digest(&self, parts: &[&str]) -> Digest {

@@ -22,6 +22,14 @@ fn from(last: u8) -> IpAddr {
     IpAddr::from([100, 64, 0, last])
 }
 
+/// The hash of anna's password.
+fn stored(directory: &Directory) -> &str {
+    match directory.by_user("anna") {
+        Some((_, Credential::Password { hash, .. })) => hash,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn caches_a_verdict_until_the_password_changes() {
     let (attempts, before) = (LoginAttempts::new().unwrap(), account("old password"));
@@ -65,7 +73,7 @@ async fn distributed_guessing_backs_off_one_user_only() {
     assert!(matches!(last, LoginVerdict::Wait(_)), "{last:?}");
     // for longer than a busy machine takes to hash
     for address in 20..30 {
-        attempts.hasher.on_wrong(&attempts.who(from(address), "anna"));
+        attempts.hasher.on_wrong(&attempts.who(from(address), "anna", stored(&directory)));
     }
     let other = attempts.verify_login(&directory, "otto", "a wrong password", from(99)).await;
     assert_eq!(other, LoginVerdict::Wrong);
@@ -73,6 +81,29 @@ async fn distributed_guessing_backs_off_one_user_only() {
     attempts.hasher.end();
     let waits = attempts.verify_login(&directory, "anna", "a wrong password", from(100)).await;
     assert!(matches!(waits, LoginVerdict::Wait(_)), "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_new_password_ends_the_waits_for_its_name_and_none_of_an_address() {
+    let (attempts, before) = (LoginAttempts::new().unwrap(), account("old password"));
+    for address in 0..20 {
+        for _ in 0..20 {
+            attempts.hasher.on_wrong(&attempts.who(from(address), "anna", stored(&before)));
+        }
+    }
+    for user in 0..60 {
+        attempts.hasher.on_wrong(&attempts.who(from(2), &format!("name {user}"), nobody()));
+    }
+    for address in [1, 2, 99] {
+        let waits = attempts.verify_login(&before, "anna", "old password", from(address)).await;
+        assert!(matches!(waits, LoginVerdict::Wait(_)), "{address}: {waits:?}");
+    }
+    let after = account("new password");
+    let waits = attempts.verify_login(&after, "anna", "new password", from(2)).await;
+    assert!(matches!(waits, LoginVerdict::Wait(_)), "{waits:?}");
+    // where it was guessed at, too
+    let known = attempts.verify_login(&after, "anna", "new password", from(1)).await;
+    assert_eq!(known, LoginVerdict::Known(AccountId(7)));
 }
 
 /// What takes the time is done for both: a hash with the same parameters.
