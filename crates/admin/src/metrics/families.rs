@@ -158,6 +158,7 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("uptime", &[], "Since it started", |s, to| to.one(s.uptime_seconds)).seconds(),
     gauge("stopping", &[], "1 while live connections end and no new ones are taken", |s, to| to.one(u64::from(s.stopping))),
     counter("reloads", &[], "Configurations taken over", |s, to| to.one(s.reloads)),
+    counter("reloads_refused", &[], "Configurations refused: the one before stayed in effect", |s, to| to.one(s.reloads_refused)),
     // connections
     counter("accepted", &[], "Client connections accepted", |s, to| to.one(s.totals.accepted)),
     counter("requests", &[], "Requests (HTTP) and tunnels (CONNECT, SOCKS) begun", |s, to| to.one(s.totals.requests)),

@@ -120,6 +120,7 @@ struct Inner {
     stopping: watch::Sender<bool>,
     started: Time,
     reloads: AtomicU64,
+    reloads_refused: AtomicU64,
     /// Since the last reload was refused, and why.
     refused_reload: Mutex<Option<(Time, Vec<String>)>>,
     /// A test wants the task to panic at which the next client arrives.
@@ -170,6 +171,7 @@ impl Server {
             stopping: watch::Sender::new(false),
             started: clock::now(),
             reloads: AtomicU64::new(0),
+            reloads_refused: AtomicU64::new(0),
             refused_reload: Mutex::default(),
             #[cfg(test)]
             panics: Default::default(),

@@ -78,6 +78,7 @@ impl Server {
             Ok(log) => inner.log.replace(log),
             Err(error) => tracing::error!("the access log cannot be opened again: {error}"),
         }
+        inner.reloads_refused.fetch_add(1, Relaxed);
         *locked(&inner.refused_reload) = Some((clock::now(), why));
     }
 
@@ -147,5 +148,23 @@ mod tests {
         server.reload(settings(listen, false)).unwrap();
         let servers = inner.config().name_servers.status();
         assert!(servers[0].server == "192.0.2.133:53" && known().is_none());
+    }
+
+    #[tokio::test]
+    async fn refused_reloads_are_counted_and_the_last_one_s_reasons_stay_until_a_good_one() {
+        let settings =
+            |listen: SocketAddr| Arc::new(Settings { listen: vec![listen], ..Settings::default() });
+        let server = Server::start(settings((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
+        let of = |status: crate::observe::status::Status| {
+            let errors = status.refused_reload.map(|refused| refused.errors);
+            (status.reloads, status.reloads_refused, errors)
+        };
+        assert_eq!(of(server.status()), (0, 0, None));
+        for why in ["first", "second"] {
+            server.on_reload_refused(vec![why.to_owned()]);
+        }
+        assert_eq!(of(server.status()), (0, 2, Some(vec!["second".to_owned()])));
+        server.reload(settings(server.status().listen[0])).unwrap();
+        assert_eq!(of(server.status()), (1, 2, None));
     }
 }

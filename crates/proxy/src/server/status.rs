@@ -121,6 +121,7 @@ impl Inner {
             stopping: *self.stopping.borrow(),
             listen: config.settings.listen.clone(),
             reloads: self.reloads.load(Relaxed),
+            reloads_refused: self.reloads_refused.load(Relaxed),
             refused_reload: locked(&self.refused_reload).as_ref().map(|(since, why)| {
                 let for_seconds = clock::now().since(*since).as_millis() as f64 / 1e3;
                 RefusedReload { for_seconds, errors: why.clone() }

@@ -64,6 +64,9 @@ pub struct Status {
     pub listen: Vec<SocketAddr>,
     /// How often the configuration was reloaded.
     pub reloads: u64,
+    /// How often a configuration was refused, and the one before stayed in effect.
+    #[serde(default)]
+    pub reloads_refused: u64,
     /// The last reload, where it was refused: the configuration before it is in effect. Absent where it was not.
     #[serde(default)]
     pub refused_reload: Option<RefusedReload>,
