@@ -87,6 +87,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_waits_are_those_that_the_book_has() {
+        let waits = |limits: BackoffLimits, wrong: u32| {
+            let mut backoff = Backoff::new(limits);
+            for _ in 0..wrong {
+                backoff.on_failure(Time::ZERO, &'a');
+            }
+            backoff.wait(Time::ZERO, &'a').as_secs()
+        };
+        // the table of operate/accounts.md
+        assert_eq!([5, 6, 7, 14, 15].map(|wrong| waits(BY_BOTH, wrong)), [0, 1, 2, 256, 300]);
+        assert_eq!([10, 11, 12, 16, 17].map(|wrong| waits(BY_USER, wrong)), [0, 1, 2, 32, 60]);
+        assert_eq!([30, 31, 32, 39, 40].map(|wrong| waits(BY_ADDRESS, wrong)), [0, 1, 2, 256, 300]);
+    }
+
+    #[test]
     fn a_user_guessed_at_from_everywhere_waits_a_minute_at_most() {
         let (mut guesses, now) = (Guesses::new(), Time::ZERO);
         let who = |n: u8| GuessKeys {
