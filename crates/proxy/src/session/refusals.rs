@@ -1,6 +1,7 @@
 //! Lines of the log about refusals: one in ten seconds of each kind, the rest counted.
 
 use super::{LogEntry, Session};
+use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::log_throttle::{LogThrottle, left_out_in_words};
 
@@ -10,9 +11,10 @@ const KINDS: usize = 4;
 /// When each kind of refusal was in the log last.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLines {
-    /// Clients refused before they ask for anything.
-    door: LogThrottle,
-    /// Requests of clients without an account, and of accounts: a scanner's refusals hide no account's.
+    /// Clients refused before they ask for anything: those without an account, and those of one. A scanner's refusals hide
+    /// no account's.
+    door: [LogThrottle; 2],
+    /// Requests and datagrams of the same.
     requests: [[LogThrottle; KINDS]; 2],
     /// Log-ins with a wrong user or password.
     pub(super) wrong_log_ins: LogThrottle,
@@ -38,7 +40,8 @@ impl Session {
     /// A client is refused before it asks for anything.
     pub(crate) fn count_and_log_refusal(&self, why: &str) {
         self.registration.count_refused();
-        if !self.warn_of_refusal(&self.config.shared.refusals.door, why, None) {
+        let lines = &self.config.shared.refusals.door[self.has_account()];
+        if !self.warn_of_refusal(lines, why, || None) {
             tracing::debug!(client = %self.address, "refused: {why}");
         }
     }
@@ -46,17 +49,36 @@ impl Session {
     /// A request is refused. Level debug has each by its end.
     pub(super) fn log_refusal(&self, entry: &LogEntry, failure: &Failure) {
         let Some(kind) = kind(failure.kind) else { return };
-        let known = usize::from(self.registration.entry.account().is_some());
-        let lines = &self.config.shared.refusals.requests[known][kind];
-        self.warn_of_refusal(lines, &failure.text, entry.destination());
+        let lines = &self.config.shared.refusals.requests[self.has_account()][kind];
+        self.warn_of_refusal(lines, &failure.text, || entry.destination().map(str::to_owned));
+    }
+
+    /// A datagram is refused; `to` where that is known besides its failure's text.
+    pub(crate) fn log_refused_datagram(&self, to: Option<&Destination>, failure: &Failure) {
+        let Some(kind) = kind(failure.kind) else { return };
+        let lines = &self.config.shared.refusals.requests[self.has_account()][kind];
+        if !self.warn_of_refusal(lines, &failure.text, || to.map(ToString::to_string)) {
+            tracing::debug!(client = %self.address, "a datagram is refused: {}", failure.text);
+        }
+    }
+
+    /// 1 for clients of an account.
+    fn has_account(&self) -> usize {
+        usize::from(self.registration.entry.account().is_some())
     }
 
     /// Returns whether there is a line now.
-    fn warn_of_refusal(&self, lines: &LogThrottle, why: &str, destination: Option<&str>) -> bool {
+    fn warn_of_refusal(
+        &self,
+        lines: &LogThrottle,
+        why: &str,
+        destination: impl FnOnce() -> Option<String>,
+    ) -> bool {
         let Some(left_out) = lines.due() else { return false };
-        let account = self.registration.entry.account();
+        let (account, destination) = (self.registration.entry.account(), destination());
         let account = account.as_ref().map(|account| account.name.as_str());
         let peer = self.arrival.as_ref().map(|arrival| arrival.peer());
+        let destination = destination.as_deref();
         let left_out = left_out_in_words(left_out);
         tracing::warn!(
             client = %self.address,
@@ -114,6 +136,20 @@ mod tests {
         ] {
             assert!(lines[1].contains(part), "{part}: {lines:#?}");
         }
+    }
+
+    #[test]
+    fn refused_datagrams_of_an_account_are_in_the_log() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _within = runtime.enter();
+        let session = runtime.block_on(fixture("192.0.2.1", None, Settings::default())).session;
+        session.set_account(Some(account(7, "home")));
+        let to = Destination::parse("10.0.0.1:53", None).unwrap();
+        let refused = Failure::new(FailureKind::Prohibited, "not there");
+        let refuse = || (0..3).for_each(|_| session.log_refused_datagram(Some(&to), &refused));
+        let lines = said(Level::WARN, refuse);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("account=\"home\" destination=\"10.0.0.1:53\" "), "{lines:?}");
     }
 
     #[test]

@@ -219,8 +219,15 @@ impl Association<'_> {
             Ok(true) => self.on_sent(payload.len()),
             // waits for name resolution
             Ok(false) => {}
-            Err(on_error) => drop_datagram(&mut self.tally, on_error),
+            Err(on_error) => self.on_dropped(Some(to), on_error),
         }
+    }
+
+    fn on_dropped(&mut self, to: Option<&Destination>, on_error: DatagramError) {
+        if let DatagramError::Refused(failure) = &on_error {
+            self.session.log_refused_datagram(to, failure);
+        }
+        drop_datagram(&mut self.tally, on_error);
     }
 
     fn on_sent(&mut self, bytes: usize) {
@@ -235,7 +242,7 @@ impl Association<'_> {
             match received {
                 Ok(Received::Came(from, payload)) => self.deliver(from, &payload),
                 Ok(Received::Sent(bytes)) => self.on_sent(bytes),
-                Err(on_error) => drop_datagram(&mut self.tally, on_error),
+                Err(on_error) => self.on_dropped(None, on_error),
             }
         }
     }
