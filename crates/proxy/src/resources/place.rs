@@ -242,6 +242,11 @@ impl Resources {
             if outer.evicted.load(SeqCst) {
                 return None;
             }
+            let most = state.shared_places();
+            if !id.is_none_or(|id| state.sources.may_hold_within(id, most)) {
+                state.counts.share_refused += 1;
+                return None;
+            }
             // it does not give its own place
             if let Some(id) = id {
                 state.sources.on_busy(id);

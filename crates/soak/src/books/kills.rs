@@ -53,7 +53,7 @@ pub(crate) fn journaled(state: &Path, accounts: usize) -> io::Result<Sums> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Kill {
     pub(crate) at: Duration,
-    /// Counted in the time between two looks, the second one just before the kill.
+    /// Counted between two looks, the second one 0.2 s before the kill or less.
     pub(crate) moved: u64,
     /// Counted up to the second look, and not in the journal.
     pub(crate) lost: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Kill {
 /// The looks around a kill.
 #[derive(Debug)]
 pub(crate) struct Looks {
-    /// When, and what the process had counted [`BEFORE`] that, and just before.
+    /// When, and what the process had counted [`BEFORE`] that, and 0.2 s before it or less.
     pub(crate) at: Duration,
     pub(crate) between: Duration,
     pub(crate) earlier: Sums,

@@ -41,7 +41,7 @@ pub(crate) struct AccountDirectory {
     counted: Mutex<HashMap<Arc<str>, [u64; 2]>>,
     log_ins: Mutex<LogInsStatus>,
     /// Held while a password is changed: one at a time, as log-ins are.
-    changing: tokio::sync::Mutex<Tries>,
+    changing: Arc<tokio::sync::Mutex<Tries>>,
 }
 
 /// The limits that an account has in the proxy.
@@ -84,7 +84,7 @@ impl AccountDirectory {
             given: Mutex::default(),
             counted: Mutex::default(),
             log_ins: Mutex::default(),
-            changing: tokio::sync::Mutex::new(Tries::new()),
+            changing: Arc::new(tokio::sync::Mutex::new(Tries::new())),
         }
     }
 
@@ -292,11 +292,13 @@ impl accounts::Directory for AccountDirectory {
             if let Err(bad) = check_password(new) {
                 return PasswordChange::Refused(bad.to_string());
             }
-            let Ok(mut tries) = self.changing.try_lock() else { return PasswordChange::Busy };
+            let Ok(mut tries) = Arc::clone(&self.changing).try_lock_owned() else {
+                return PasswordChange::Busy;
+            };
             if let Err(wait) = tries.begin(AccountId(account.id), clock::now()) {
                 return PasswordChange::Wait(wait);
             }
-            password::change(&self.sync, user, &account.name, new).await
+            password::change(&self.sync, (user, &account.name), new, tries).await
         })
     }
 

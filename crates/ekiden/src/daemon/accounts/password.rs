@@ -11,6 +11,7 @@ use ekiden_proxy::policy::accounts::PasswordChange;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 
 /// The longest wait for an answer, of the database and of the audit log's disk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,12 +48,13 @@ impl Tries {
     }
 }
 
-/// Keeps the hash of `new` for a user, whose old password was checked, and writes that down in the audit log.
+/// Keeps the hash of `new` for a user, whose old password was checked, and writes that down in the audit log. The turn
+/// is over when the database has answered, however long it takes.
 pub(super) async fn change(
     sync: &Arc<AccountSync>,
-    user: &str,
-    account: &str,
+    (user, account): (&str, &str),
     new: &str,
+    turn: OwnedMutexGuard<Tries>,
 ) -> PasswordChange {
     let (directory, text) = (sync.directory(), new.to_owned());
     let Some((_, Credential::Password { hash: old, .. })) = directory.by_user(user) else {
@@ -67,6 +69,7 @@ pub(super) async fn change(
     let (of, old) = (Arc::clone(sync), old.clone());
     let (whose, name) = (user.to_owned(), account.to_owned());
     let changing = async move {
+        let _turn = turn;
         let store = of.database().await?;
         let replaced =
             store.change(&name, |account| replace_password(account, &whose, (old.as_str(), new)));
@@ -85,24 +88,27 @@ async fn keep(
     let folder = sync.folder().to_owned();
     let [user, account] = [user, account].map(str::to_owned);
     let kept = tokio::spawn(async move {
-        let changed = match tokio::time::timeout(LONGEST, caught(changing)).await {
-            Ok(Ok(Ok(()))) => Ok(()),
+        let (changed, answer) = match tokio::time::timeout(LONGEST, caught(changing)).await {
+            Ok(Ok(Ok(()))) => (Ok(()), PasswordChange::Changed),
             // the user's own refusal changed nothing
             Ok(Ok(Err(StoreError::Refused(why)))) => return PasswordChange::Refused(why),
-            Ok(Ok(Err(error))) => Err(error.to_string()),
-            Ok(Err(panic)) => Err(format!("{panic}; it may have taken effect")),
+            Ok(Ok(Err(error))) => (Err(error.to_string()), PasswordChange::Away),
+            Ok(Err(panic)) => {
+                (Err(format!("{panic}; it may have taken effect")), PasswordChange::Late)
+            }
             Err(_) => {
                 let seconds = LONGEST.as_secs();
-                Err(format!("no answer within {seconds} s; it may have taken effect"))
+                let why = format!("no answer within {seconds} s; it may have taken effect");
+                (Err(why), PasswordChange::Late)
             }
         };
         record(folder, (user, account), changed.clone()).await;
-        let Err(why) = changed else { return PasswordChange::Changed };
+        let Err(why) = changed else { return answer };
         static LOGGED: LogThrottle = LogThrottle::new();
         if LOGGED.is_due() {
             tracing::warn!("a user's new password cannot be kept: {why}");
         }
-        PasswordChange::Away
+        answer
     });
     match tokio::time::timeout(patience, kept).await {
         Ok(answer) => answer.unwrap_or(PasswordChange::Late),
@@ -163,13 +169,19 @@ mod tests {
         store.add(&Account { id, name, devices, attributes }).await.unwrap();
         // it never looks again, so that the second change comes too late
         let sync = Arc::new(AccountSync::open(folder.path(), None, "r").await.unwrap());
-        let first = change(&sync, "anna", "tanaka", "a new password").await;
+        let turns = Arc::new(tokio::sync::Mutex::new(Tries::new()));
+        let change = async |new| {
+            let turn = Arc::clone(&turns).try_lock_owned().unwrap();
+            change(&sync, ("anna", "tanaka"), new, turn).await
+        };
+        let first = change("a new password").await;
         assert_eq!(first, PasswordChange::Changed);
-        let second = change(&sync, "anna", "tanaka", "another password").await;
+        let second = change("another password").await;
         assert!(matches!(second, PasswordChange::Refused(_)), "{second:?}");
         let audit = fs::read_to_string(folder.path().join("audit-changes.jsonl")).unwrap();
         assert_eq!(audit.lines().count(), 1, "{audit}");
     }
+
     #[tokio::test]
     async fn a_change_that_outlasts_its_answer_is_in_the_audit_log() {
         let folder = tempfile::tempdir().unwrap();
@@ -200,7 +212,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
         let answer = keep(&sync, ("anna", "tanaka"), breaks(), LONGEST).await;
-        assert_eq!(answer, PasswordChange::Away);
+        assert_eq!(answer, PasswordChange::Late);
         let audit = fs::read_to_string(folder.path().join("audit-changes.jsonl")).unwrap();
         assert!(audit.contains("it may have taken effect"), "{audit}");
     }

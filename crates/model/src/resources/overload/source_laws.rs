@@ -135,6 +135,7 @@ fn flows_of_a_peer_give_no_place_and_a_peer_that_holds_as_many_takes_none() {
 fn one_stranger_in_service_leaves_places_to_others() {
     for (strangers, places, inner) in [(1_500, 2_000, 0), (1_500, 2_000, 1), (u64::MAX, 2_000, 1)] {
         let (mut sources, greedy) = (sources(strangers), at_address(1));
+        let mut served = None;
         while sources.places_held() < places && sources.has_room(at(0), greedy) {
             let id = sources.on_admit(at(0), greedy, 0);
             (0..inner).for_each(|_| sources.on_inner(id));
@@ -143,7 +144,10 @@ fn one_stranger_in_service_leaves_places_to_others() {
                 break;
             }
             sources.on_busy(id);
+            served = Some(id);
         }
+        // nor may it have more within what it has, as HTTP/2 would
+        assert!(!sources.may_hold_within(served.unwrap(), places));
         let most = strangers.min(places);
         let held = sources.held(greedy);
         assert!((most - most / 9..=most - most / 9 + 1).contains(&held), "{held} of {most}");
@@ -151,6 +155,7 @@ fn one_stranger_in_service_leaves_places_to_others() {
         assert!(sources.has_room(at(0), other));
         let id = sources.on_admit(at(0), other, 0);
         assert!(sources.has_room_within(id) && sources.may_serve(id, places));
+        assert!(sources.may_hold_within(id, places));
         sources.on_busy(id);
         // an account is no stranger, and what it holds is not theirs
         sources.on_log_in(at(0), id);

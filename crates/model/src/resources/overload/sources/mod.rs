@@ -18,9 +18,10 @@
 //! silent, and in only where they may be served.
 
 mod memory;
+mod shares;
 
 use super::Source;
-use super::served::{Served, leaves_room};
+use super::served::Served;
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -272,25 +273,6 @@ impl<T> Sources<T> {
             });
         }
         self.places.remove(id.0).map(|place| place.who)
-    }
-
-    /// Whether another request of this connection's source may be served, of `most` places for all sources.
-    pub fn may_serve(&self, id: PlaceId, most: u64) -> bool {
-        self.source(id).is_none_or(|source| self.may_begin(source, most))
-    }
-
-    /// The same for a source, before its connection has a place.
-    pub fn may_begin(&self, source: Source, most: u64) -> bool {
-        self.served.may(source, most) && self.leaves_strangers_room(source)
-    }
-
-    /// The same among strangers, whose places are fewer where some are kept for accounts.
-    fn leaves_strangers_room(&self, source: Source) -> bool {
-        let holder = self.holders.get(&source);
-        let known = source.is_invited() || self.known.contains_key(&source);
-        let (known, own) = holder.map_or((known, 0), |holder| (holder.known, holder.served));
-        let most = self.config.strangers;
-        known || leaves_room(own, most.saturating_sub(self.strangers_served), most)
     }
 
     /// All places of all sources.
