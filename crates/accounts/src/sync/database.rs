@@ -25,6 +25,16 @@ pub(super) fn counted_for(folder: &Path) -> Result<Option<i64>, StoreError> {
     read.map_err(|error| StoreError::Folder { path, error })
 }
 
+/// Whether SQLite found that it may only read (<https://sqlite.org/rescode.html#readonly>).
+fn is_read_only(error: &StoreError) -> bool {
+    const READONLY: u32 = 8;
+    let StoreError::Database(error) = error else { return false };
+    let code = error.as_database_error().and_then(|error| error.code());
+    let code = code.and_then(|code| code.parse::<u32>().ok());
+    // its lowest byte is the kind, the others say more
+    code.is_some_and(|code| code & 0xff == READONLY)
+}
+
 impl AccountSync {
     /// The database, which is asked each time whether this folder counts for it: another may have come to its address.
     pub(super) async fn store(&self) -> Result<Store, StoreError> {
@@ -45,6 +55,17 @@ impl AccountSync {
             _ => return Err(other()),
         }
         Ok(store)
+    }
+
+    /// A connection that SQLite opened while its file could only be read goes on so. After such an error all are opened
+    /// anew.
+    pub(super) async fn leave_read_only(&self, error: &StoreError) {
+        if self.address.is_none() && is_read_only(error) {
+            let store = locked(&self.store).take();
+            if let Some(store) = store {
+                store.close().await;
+            }
+        }
     }
 
     async fn open_store(&self) -> Result<Store, StoreError> {
@@ -83,5 +104,27 @@ impl AccountSync {
         written.map_err(|error| StoreError::Folder { path, error })?;
         *locked(&self.counts_for) = Some(identity);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::ConnectOptions as _;
+    use sqlx::sqlite::SqliteConnectOptions;
+
+    #[tokio::test]
+    async fn a_file_that_may_only_be_read_is_told_from_other_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        Store::in_folder(folder.path()).await.unwrap().close().await;
+        let file = folder.path().join("accounts.db");
+        let failed = async |sql: &'static str| {
+            let options = SqliteConnectOptions::new().filename(&file).read_only(true);
+            let mut connection = options.connect().await.unwrap();
+            StoreError::from(sqlx::query(sql).execute(&mut connection).await.unwrap_err())
+        };
+        assert!(is_read_only(&failed("CREATE TABLE other (number INTEGER)").await));
+        assert!(!is_read_only(&failed("SELECT * FROM other").await));
+        assert!(!is_read_only(&StoreError::Late(5)));
     }
 }

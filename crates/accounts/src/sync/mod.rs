@@ -331,6 +331,7 @@ impl AccountSync {
                             "accounts' database is unreachable, using known accounts: {error}"
                         );
                     }
+                    self.leave_read_only(&error).await;
                 }
             }
         }
