@@ -89,7 +89,10 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
     // who is admitted is not known then
     let misread = reader.has_misread("rule[") || reader.has_misread("accounts.");
     // where a rule admits clients without an account, users need not be who comes
-    let log_in = draft.accounts.enabled && (draft.accounts.required || !(named || unnamed));
+    let admits =
+        |rule: &RuleDraft| allows(&rule) && (!rule.from.is_empty() || rule.peers.is_empty());
+    let log_in =
+        draft.accounts.enabled && (draft.accounts.required || !draft.rules.iter().any(admits));
     let no_passwords = log_in && !draft.accounts.cleartext && !has_tls(reader, draft);
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
@@ -127,7 +130,7 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
                 format!(
                     "users with passwords cannot log in at {address}: they get 403, because others could read the passwords"
                 ),
-                "order a certificate by [acme], or name one in [tls]; accounts that are known by address, peer or WireGuard need none",
+                "order a certificate by [acme], or name one in [tls]; accounts that are known by address, peer or WireGuard need none. Where the network is your own, set [accounts] cleartext = true",
             );
         }
         if misread || (draft.accounts.enabled && draft.accounts.required) {

@@ -4,7 +4,7 @@ use crate::check::beyond;
 use crate::draft::{Draft, RuleDraft};
 use crate::reader::Reader;
 use ekiden_proxy::destination::Destination;
-use ekiden_proxy::settings::{Pattern, Unclaimed};
+use ekiden_proxy::settings::{HostPattern, Pattern, Unclaimed};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +45,10 @@ pub(in crate::check) fn doors(reader: &mut Reader<'_>, draft: &Draft) {
     };
     for (index, forward) in draft.forwards.iter().enumerate() {
         let Ok(to) = Destination::parse(&forward.to, None) else { continue };
+        // a rule that names it says that it is for everybody
+        if !reader.problems.has_room() || draft.rules.iter().any(|rule| names(rule, &to)) {
+            continue;
+        }
         for (nth, at) in forward.listen.iter().enumerate() {
             // no such port admits more clients than all destinations do
             if admitted[usize::from(at.is_ipv6())] && admits(Serves::One(&to), at) {
@@ -62,6 +66,12 @@ pub(in crate::check) fn doors(reader: &mut Reader<'_>, draft: &Draft) {
             );
         }
     }
+}
+
+/// Whether a rule allows this destination by its name or network.
+fn names(rule: &RuleDraft, to: &Destination) -> bool {
+    let named = |one: &Pattern| one.host != HostPattern::Any && one.matches(to, None);
+    rule.action == "allow" && rule.to.iter().any(named)
 }
 
 /// Whether at least half of a family's public addresses are those of clients that come in without a log-in: the first
@@ -191,6 +201,7 @@ mod tests {
         ] {
             let found = problems(&text);
             assert!(found.contains(said), "{text}: {found}");
+            assert!(!found.contains("cannot log in"), "{text}: {found}");
             assert!(read(&text, "test.toml").is_usable(), "{text}: {found}");
         }
     }
@@ -230,8 +241,9 @@ mod tests {
         let everywhere = rule("allow", "\"0.0.0.0/0\"", "");
         assert_eq!(problems(&format!("{everywhere}{dns}")), "");
         assert!(problems(&format!("{everywhere}{forward}")).contains("at least half"));
-        // another destination, one that is denied before, and clients that need an account
+        // one that a rule names, another one, one that is denied before, and clients that need an account
         for rules in [
+            rule("allow", HALVES, "to = [\"a.example:80\"]\n"),
             rule("allow", HALVES, "to = [\"b.example\"]\n"),
             rule("deny", HALVES, "to = [\"a.example\"]\n") + &halves,
             format!("{halves}[accounts]\nenabled = true\n"),
