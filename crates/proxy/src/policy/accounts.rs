@@ -248,7 +248,7 @@ pub(crate) mod testing {
             Box::pin(async move {
                 match given {
                     "" => LoginOutcome::Busy,
-                    "late" => LoginOutcome::Wait(Span::from_secs(30)),
+                    "late" => LoginOutcome::Wait(Span::from_millis(29_999)),
                     _ => LoginOutcome::Wrong,
                 }
             })

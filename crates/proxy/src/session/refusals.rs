@@ -11,8 +11,8 @@ const KINDS: usize = 4;
 /// When each kind of refusal was in the log last.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLines {
-    /// Clients refused before they ask for anything: those without an account, and those of one. A scanner's refusals hide
-    /// no account's.
+    /// Clients refused before they ask for anything: those without an account, and those of one or of a peer. A scanner's
+    /// refusals hide none of these.
     door: [LogThrottle; 2],
     /// Requests and datagrams of the same.
     requests: [[LogThrottle; KINDS]; 2],
@@ -62,9 +62,10 @@ impl Session {
         }
     }
 
-    /// 1 for clients of an account.
+    /// 1 for clients of an account, and those that a peer speaks for.
     fn has_account(&self) -> usize {
-        usize::from(self.registration.entry.account().is_some())
+        let is_known = self.arrival.is_some() || self.registration.entry.account().is_some();
+        usize::from(is_known)
     }
 
     /// Returns whether there is a line now.

@@ -63,6 +63,7 @@ pub(crate) fn quota_left(account: &AccountStatus) -> String {
         (Some(left), Some(ends)) => format!("{} for {}", traffic(left), seconds(ends)),
     }
 }
+
 /// Log-ins that were wrong or not looked at, behind another figure; empty where there were none.
 pub(super) fn wrong_log_ins(accounts: Option<&AccountsStatus>) -> String {
     let LogInsStatus { wrong, waited, .. } = accounts.map(|it| it.log_ins).unwrap_or_default();
