@@ -8,11 +8,10 @@ mod heads;
 mod names;
 
 use crate::accounts_limits::{quota, relay_with};
-use crate::common::listener;
 use crate::common::wire::Relay;
 use crate::tls::Shown;
 use ekiden_proxy::settings::{ExceededAction, ForwardProtocol, PortForward, SendProxy};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, LazyLock};
 
 /// More than any exchange needs.
@@ -24,10 +23,10 @@ const LATE: u64 = 10_000;
 
 static SHOWN: LazyLock<Shown> = LazyLock::new(Shown::new);
 
-/// A port of loopback that was free a moment ago, for connections and datagrams.
+/// A port that was free a moment ago, for connections and datagrams, at an address where nothing else takes any port.
 fn free_port() -> SocketAddr {
     loop {
-        let at = listener().1;
+        let at = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
         if UdpSocket::bind(at).is_ok() {
             return at;
         }
