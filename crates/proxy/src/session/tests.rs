@@ -28,7 +28,7 @@ pub(crate) struct Fixture {
     pub(crate) session: Session,
     pub(crate) client: TcpStream,
     stop: watch::Sender<bool>,
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
 }
 
 async fn pair() -> (TcpStream, TcpStream) {

@@ -295,7 +295,7 @@ impl ConnectionEntry {
     pub(crate) fn set_task(&self, task: AbortHandle) {
         // set once, at the beginning
         let _ = self.task.set(task);
-        if self.ended.load(SeqCst) {
+        if self.has_ended() {
             self.end();
         }
     }
@@ -306,6 +306,11 @@ impl ConnectionEntry {
             self.reset_on_close();
             task.abort();
         }
+    }
+
+    /// Whether it was ended from elsewhere. Its legs may break before its task is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(SeqCst)
     }
 
     /// Makes the close a reset, because neither end may take the cut for an end of stream.

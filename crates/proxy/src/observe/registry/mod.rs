@@ -183,8 +183,7 @@ impl Registry {
                 if nth == 0 {
                     tracing::info!(account = %name, "connections ended: {why}");
                 }
-                entry.reset_on_close();
-                entry.task.get().inspect(|task| task.abort());
+                entry.end();
             }
         }
     }

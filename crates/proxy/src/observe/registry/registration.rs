@@ -211,6 +211,7 @@ impl Registration {
 mod tests {
     use super::super::{CarrierUse, TunnelActivity};
     use super::*;
+    use crate::policy::accounts::testing::account;
     use crate::settings::Leg;
     use std::io::ErrorKind;
     use std::sync::Mutex;
@@ -252,6 +253,18 @@ mod tests {
         assert_eq!(waits(&outer).as_deref(), Some("it owes"));
         drop(owes);
         assert_eq!(waits(&stream), None);
+    }
+
+    #[test]
+    fn a_refused_account_s_connections_have_ended_from_elsewhere() {
+        let registry = Arc::new(Registry::new(Arc::new(Bulk::default())));
+        let [refused, other] = [7, 8].map(|id| {
+            let registration = registry.enter(([192, 0, 2, 1], 5_000).into());
+            registration.set_account(Some(account(id, "home")));
+            registration
+        });
+        registry.end_refused(|id| if id == 7 { Err("it is disabled".to_owned()) } else { Ok(()) });
+        assert_eq!([refused, other].map(|one| one.entry.has_ended()), [true, false]);
     }
 
     #[tokio::test]

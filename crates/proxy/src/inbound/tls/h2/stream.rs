@@ -73,9 +73,11 @@ pub(super) struct H2Stream {
 impl Drop for H2Stream {
     fn drop(&mut self) {
         self.all.kept.close(self.number);
-        // the session must not take a cut for an end of stream
-        if !self.whole.load(Relaxed) {
-            self.inside.abort("the stream was cut");
+        // the session must not take a cut for an end of stream, nor one of its connection for its client's
+        match self.entry.outer() {
+            _ if self.whole.load(Relaxed) => {}
+            Some(outer) if outer.has_ended() => self.entry.end(),
+            _ => self.inside.abort("the stream was cut"),
         }
     }
 }
@@ -438,3 +440,6 @@ impl H2Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
