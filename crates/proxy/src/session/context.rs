@@ -278,6 +278,9 @@ impl Session {
             entry.status = Some(status);
             return true;
         };
+        if self.is_cut_off() {
+            return false;
+        }
         entry.cut_by = Some(by);
         self.trace_error("broken");
         self.log(entry, &why);

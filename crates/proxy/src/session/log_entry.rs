@@ -172,8 +172,18 @@ impl Session {
         OpenEntry { session: self, entry: LogEntry::new(protocol, &self.registration) }
     }
 
+    /// Whether it is cut off from elsewhere. What breaks then is this relay's cut, and a request's entry says so as it is
+    /// dropped.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.registration.entry.has_ended()
+    }
+
     /// A client that leaves is no failure.
     pub(crate) fn on_failure(&self, entry: &mut LogEntry, failure: &Failure) {
+        if self.is_cut_off() {
+            entry.status = None;
+            return;
+        }
         if failure.kind == FailureKind::ClientGone {
             (entry.status, entry.cut_by) = (None, Some(CutBy::Client));
         } else {
@@ -182,6 +192,19 @@ impl Session {
         }
         self.trace_error(failure.kind.word());
         self.log(entry, &failure.text);
+    }
+
+    /// A transfer that had begun broke off: at which end, and why. A client that leaves is no failure.
+    pub(crate) fn on_broken(&self, entry: &mut LogEntry, by: CutBy, why: &str) {
+        if self.is_cut_off() {
+            return;
+        }
+        if by != CutBy::Client {
+            self.registration.count_failed();
+        }
+        self.trace_error("broken");
+        entry.cut_by = Some(by);
+        self.log(entry, why);
     }
 
     /// Marks the present trace, if there is one, as failed.

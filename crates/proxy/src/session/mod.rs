@@ -219,6 +219,9 @@ impl Session {
         let upstream = (upstream, answer.is_some());
         let ended =
             relay(client, upstream, early, limits, registration, share.as_ref(), budget).await;
+        if matches!(ended, RelayEnd::Reset(..)) && self.is_cut_off() {
+            return;
+        }
         let (cut_by, result) = match &ended {
             RelayEnd::Closed | RelayEnd::Reset(..) if registration.entry.evicted.load(Relaxed) => {
                 (Some(CutBy::Relay), "silent, and closed to make room".to_owned())

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::destination::Destination;
+use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::counting::said;
 use crate::observe::registry::{Protocol, Registry};
 use crate::policy::accounts::Directory;
@@ -13,6 +14,7 @@ use crate::settings::{
     Settings,
 };
 use crate::transfer::end::End;
+use crate::transfer::pipe::Pipe;
 use ekiden_linux::host::clock;
 use ekiden_model::units::{Bytes, Share, Span};
 use ipnet::IpNet;
@@ -300,6 +302,40 @@ async fn a_request_that_is_cut_off_has_one_line_and_its_trace_ends() {
         let moved = [&line["bytes_up"], &line["bytes_down"]].map(serde_json::Value::as_u64);
         assert_eq!(moved, if nth == 1 { [Some(3), Some(5)] } else { [Some(0); 2] });
     }
+}
+
+#[tokio::test]
+async fn a_break_by_a_cut_is_logged_as_the_relay_s_cut_and_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let mut made = fixture("127.0.0.1", None, Settings::default()).await;
+    let log = AccessLog::open(&AccessLogSetting::File(path.clone())).unwrap();
+    made.session.log = Arc::new(log);
+    let session = &made.session;
+    let to = Destination::parse("example.org:443", None).unwrap();
+    let begin = || session.begin(Protocol::Connect, &to, Some("CONNECT".into()), to.to_string());
+    // as between the reset of its legs and the abort of its task, which is not known here
+    session.registration.entry.end();
+    let broken = io::Error::from(io::ErrorKind::ConnectionReset);
+    session.on_failure(&mut begin(), &Failure::client_gone(&broken));
+    session.on_broken(&mut begin(), CutBy::Destination, "it broke");
+    let (near, far) = Pipe::pair();
+    far.abort("");
+    let upstream = End::Pipe(Arc::new(near));
+    let managed = session.resources().manage(&upstream, &session.config.client_leg.leg, None);
+    let [early_up, early_down] = [EarlyBytes::default(), EarlyBytes::default()];
+    let limits = Limits { idle: Span::from_secs(600), half_closed: Span::from_secs(600) };
+    let entry = begin().hand_over();
+    let tunnel =
+        OpenTunnel { upstream, managed, early_up, early_down, limits, entry, answer: None };
+    // nothing here takes so long; it keeps a failing test from hanging
+    let relaying = tokio::time::timeout(Duration::from_secs(60), session.relay(tunnel));
+    relaying.await.expect("it goes on");
+    let (lines, _) = written(session, &path);
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let is_cut = |line: &String| line.contains("\"cut_by\":\"relay\",\"result\":\"cut off\"");
+    assert!(lines.iter().all(is_cut), "{lines:?}");
+    assert_eq!(made.registry.totals.failed.load(Relaxed), 0);
 }
 
 #[tokio::test]

@@ -13,7 +13,6 @@ use super::{connect_udp, pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
-use crate::observe::access_log::CutBy;
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::observe::traces::TraceParent;
 use crate::outbound::connect::Purpose;
@@ -421,14 +420,8 @@ async fn answer_from_cache(
     }
 }
 
-/// A transfer that had begun broke off. A client that leaves is no failure.
 fn broke_off(session: &Session, entry: &mut LogEntry, broken: &Broken) -> NextStep {
-    if broken.by != CutBy::Client {
-        session.registration.count_failed();
-    }
-    session.trace_error("broken");
-    entry.cut_by = Some(broken.by);
-    session.log(entry, &broken.why);
+    session.on_broken(entry, broken.by, &broken.why);
     NextStep::Close
 }
 

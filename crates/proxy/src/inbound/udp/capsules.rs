@@ -115,6 +115,9 @@ impl<'a> CapsuleFlow<'a> {
             Err(end) => end,
         };
         self.count_around();
+        if self.session.is_cut_off() {
+            return;
+        }
         let (client, registration) = (&self.session.client, &self.session.registration);
         registration.set_state(ConnectionState::Closing);
         let (why, malformed) = match &end {

@@ -83,6 +83,9 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let mut association =
         Association { session, entry: &mut entry, port, client, way, tally, discarded };
     let why = association.run().await;
+    if session.is_cut_off() {
+        return;
+    }
     session.log(association.entry, &association.tally.in_words(&why));
     session.registration.set_state(ConnectionState::Closing);
     drop(association);
