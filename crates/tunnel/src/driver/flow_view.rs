@@ -34,7 +34,11 @@ impl FlowView {
     pub fn abort(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let (now, words) = (clock::now(), "ended by the operator or by a limit".to_owned());
-        shared.with(|core| core.abort(now, self.id, Reason::Closed, words));
+        shared.with(|core| {
+            // an incoming flow without an answer is refused
+            core.refuse(now, self.id, Reason::Closed, words.clone());
+            core.abort(now, self.id, Reason::Closed, words);
+        });
         let news = locked(&shared.waiting).get(&self.id).cloned();
         news.inspect(|news| news.ring());
     }

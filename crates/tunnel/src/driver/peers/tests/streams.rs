@@ -30,6 +30,21 @@ async fn a_stream_that_is_dropped_without_an_answer_is_refused() {
     no_flow_is_left(&pair).await;
 }
 
+/// As the operator ends it, or a limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_that_is_ended_from_elsewhere_without_an_answer_is_refused() {
+    let mut pair = pair(mbit(100));
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    let incoming = pair.incoming.recv().await.unwrap();
+    let stream = incoming.flow.into_stream(|_, _, _| ());
+    stream.view().abort();
+    let answered = tokio::time::timeout(Duration::from_secs(60), flow.answered()).await;
+    let (reason, words) = answered.expect("it waits for ever").unwrap_err();
+    assert_eq!((reason, words.as_str()), (Reason::Closed, "ended by the operator or by a limit"));
+    drop((stream, flow));
+    no_flow_is_left(&pair).await;
+}
+
 /// As a socket is closed: bytes that come for nobody are answered by a reset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_for_a_closed_stream_reset_the_flow() {
