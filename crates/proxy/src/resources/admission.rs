@@ -71,7 +71,7 @@ impl Resources {
             }
             Err(Some(verdict)) => {
                 if let AdmissionVerdict::Refuse { retry_after } = verdict {
-                    self.refuse(client.clone(), retry_after);
+                    self.refuse(client.clone(), retry_after, false);
                 }
                 Err(NoPlace::Room)
             }
@@ -113,13 +113,22 @@ impl Resources {
         }
     }
 
-    /// Rejects a client that waited too long, or waits at a stop.
+    /// Rejects a client that waited too long.
     pub(super) fn reject_late(&self, client: AcceptedClient) {
         let patience = locked(&self.state).settings.pressure.patience;
-        self.refuse(client, patience);
+        self.refuse(client, patience, false);
     }
 
-    fn refuse(&self, client: AcceptedClient, retry_after: Span) {
+    /// Rejects a client that waits at a stop. One that has asked waits for a slot; for others, who may never ask, the stop
+    /// does not wait beyond the free ones.
+    pub(super) fn reject_at_stop(&self, client: AcceptedClient) {
+        let patience = locked(&self.state).settings.pressure.patience;
+        let has_asked = client.stream.has_spoken();
+        self.refuse(client, patience, has_asked);
+    }
+
+    /// `waits`: for a slot, where too many rejections are in progress. Others are closed without an answer.
+    fn refuse(&self, client: AcceptedClient, retry_after: Span, waits: bool) {
         if let Some(arrival) = client.arrival {
             return arrival.refuse_for_room(NoPlace::Room);
         }
@@ -129,11 +138,19 @@ impl Resources {
         let name = Arc::clone(&locked(&self.state).name);
         let text = "all connections are in use".to_owned();
         let rejection = Rejection { status: 503, text, retry_after: Some(retry_after) };
+        let free = self.rejections.slot();
+        if free.is_none() && !waits {
+            return;
+        }
         // a relay may be dropped outside of its runtime
-        if let Some(slot) = self.rejections.slot()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn(async move { slot.reject(&client.stream, &name, &rejection).await });
+        if let Ok(runtime) = Handle::try_current() {
+            let next = self.rejections.next_slot();
+            runtime.spawn(async move {
+                let slot = if free.is_some() { free } else { next.await };
+                if let Some(slot) = slot {
+                    slot.reject(&client.stream, &name, &rejection).await;
+                }
+            });
         }
     }
 }

@@ -429,13 +429,16 @@ impl Resources {
 
     /// Closes pooled connections, rejects waiting clients, and pools none any more.
     pub(crate) fn stop(self: &Arc<Self>) {
-        self.change(|state, deferred| {
+        let waiting = self.change(|state, deferred| {
             state.settings.pool.connections = 0;
+            let mut waiting = Vec::new();
             while let Some(client) = state.admission.on_deadline(Time::NEVER) {
                 state.count_refusal();
-                deferred.refused.push(client);
+                waiting.push(client);
             }
             state.empty_pool(deferred);
+            waiting
         });
+        waiting.into_iter().for_each(|client| self.reject_at_stop(client));
     }
 }

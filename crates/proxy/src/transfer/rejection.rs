@@ -23,35 +23,46 @@ pub(crate) struct Rejection {
 }
 
 /// The rejections of one relay that may be in progress.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Rejections {
     slots: Arc<Semaphore>,
-    most: usize,
+    /// Shared by all that are in progress or wait for a slot.
+    pending: Arc<()>,
 }
 
 impl Rejections {
     /// At most so many at a time; beyond, connections are closed without an answer.
     pub(crate) fn new(most: u32) -> Self {
-        let most = most as usize;
-        Self { slots: Arc::new(Semaphore::new(most)), most }
+        Self { slots: Arc::new(Semaphore::new(most as usize)), pending: Arc::default() }
     }
 
-    /// Whether one is in progress.
+    /// Whether one is in progress, or waits for a slot.
     pub(crate) fn are_any(&self) -> bool {
-        self.slots.available_permits() < self.most
+        Arc::strong_count(&self.pending) > 1
     }
 
     /// A slot for one rejection, where too many are not in progress.
     pub(crate) fn slot(&self) -> Option<RejectionSlot> {
-        Arc::clone(&self.slots).try_acquire_owned().ok().map(RejectionSlot)
+        let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        Some(RejectionSlot { _slot: slot, _pending: Arc::clone(&self.pending) })
+    }
+
+    /// The same, once one is free.
+    pub(crate) fn next_slot(&self) -> impl Future<Output = Option<RejectionSlot>> + use<> {
+        let (slots, pending) = (Arc::clone(&self.slots), Arc::clone(&self.pending));
+        async move {
+            let slot = slots.acquire_owned().await.ok()?;
+            Some(RejectionSlot { _slot: slot, _pending: pending })
+        }
     }
 }
 
 /// Ends with the rejection.
 #[derive(Debug)]
-pub(crate) struct RejectionSlot(
-    #[expect(dead_code, reason = "given back when dropped")] OwnedSemaphorePermit,
-);
+pub(crate) struct RejectionSlot {
+    _slot: OwnedSemaphorePermit,
+    _pending: Arc<()>,
+}
 
 impl RejectionSlot {
     /// Rejects a client in its own protocol and closes.

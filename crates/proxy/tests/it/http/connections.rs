@@ -302,6 +302,33 @@ fn a_client_that_waits_for_a_place_at_a_stop_is_answered() {
 }
 
 #[test]
+fn all_clients_that_wait_at_a_stop_are_answered_beyond_the_rejections_at_a_time() {
+    let mut relay = Relay::with(|settings| {
+        settings.budgets.connections = 1;
+        settings.budgets.rejections = 1;
+        settings.pool.connections = 0;
+    });
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    let mut waiting: Vec<_> = (0..3).map(|_| relay.client()).collect();
+    waiting.iter_mut().for_each(|client| client.send(get(&origin, "/", "")));
+    wait_until(|| relay.status().pressure.waiting == 3, || format!("{:?}", relay.status()));
+    let stopping = relay.begin_stop();
+    for mut waiting in waiting {
+        let head = waiting.head();
+        assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    }
+    server.send(ok("last"));
+    client.head();
+    assert_eq!(client.until_end(), "last");
+    drop(client);
+    assert_eq!(stopping.join().unwrap().cut, 0);
+}
+
+#[test]
 fn a_stopping_relay_finishes_and_closes() {
     let (mut relay, origin) = (Relay::new(), Origin::new());
     let mut client = relay.client();
