@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::destination::Destination;
     use crate::server::Server;
-    use crate::settings::{ForwardProtocol, SendProxy};
+    use crate::settings::{AccessLog, ForwardProtocol, SendProxy};
     use ekiden_linux::sockets::datagram;
     use std::net::Ipv4Addr;
     use std::sync::atomic::Ordering::Relaxed;
@@ -241,6 +241,38 @@ mod tests {
             client.send_to(b"?", udp).unwrap();
         }
         accepted(2).await;
+    }
+
+    #[tokio::test]
+    async fn a_client_s_flow_that_is_cut_off_is_logged_as_the_relay_s_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let [_, at] = free();
+        let beyond = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = beyond.local_addr().unwrap().to_string();
+        let to = Destination::parse(&to, None).unwrap();
+        let (listen, protocol) = (vec![at], ForwardProtocol::Udp);
+        let forward = PortForward { listen, to, protocol, send_proxy: SendProxy::Off };
+        let (listen, forwards) = (vec![(Ipv4Addr::LOCALHOST, 0).into()], vec![Arc::new(forward)]);
+        let access_log = AccessLog::File(path.clone());
+        let settings = Settings { listen, forwards, access_log, ..Settings::default() };
+        let server = Server::start(Arc::new(settings)).unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(b"?", at).unwrap();
+        let cut = async {
+            while server.status().udp.datagrams_up == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            server.handle().cut();
+            while !server.status().connections.is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), cut).await.expect("it goes on");
+        assert!(server.handle().pending_lines().wait(Duration::from_secs(60)));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let cut = "\"cut_by\":\"relay\",\"result\":\"cut off; 1 datagrams up, 0 down\"";
+        assert!(text.contains(cut), "{text}");
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 use super::{GAVE_WAY, drop_datagram, no_association, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, CutBy};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol, Registration};
 use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
@@ -275,11 +275,12 @@ impl ForwardFlow {
 
 impl Drop for ForwardFlow {
     fn drop(&mut self) {
-        let cut = || {
-            let ended = self.share.as_ref().and_then(|share| share.ended());
+        let why = self.end.take().unwrap_or_else(|| {
+            self.entry.cut_by = Some(CutBy::Relay);
+            let account = self.registration.entry.account();
+            let ended = self.config.why_ended(account.as_deref(), self.share.as_deref());
             ended.unwrap_or_else(|| "cut off".to_owned())
-        };
-        let why = self.end.take().unwrap_or_else(cut);
+        });
         let result = self.tally.in_words(&why);
         self.entry.write(&self.log, &self.registration, &result);
     }

@@ -4,7 +4,7 @@
 use super::{GAVE_WAY, end_if_refused, no_association, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, CutBy};
 use crate::observe::registry::{ConnectionState, Protocol, Registration};
 use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
 use crate::outbound::tunnel::{destination, ended, reason};
@@ -231,7 +231,8 @@ impl PacketFlow {
         within_limits_or_over(self.share.as_deref(), &mut self.tally, direction, bytes)
     }
 
-    fn cut(&self) -> FlowEnd {
+    fn cut(&mut self) -> FlowEnd {
+        self.entry.cut_by = Some(CutBy::Relay);
         let account = self.registration.entry.account();
         match self.config.why_ended(account.as_deref(), self.share.as_deref()) {
             Some(why) => FlowEnd::Failed(Failure::new(FailureKind::Denied, why)),

@@ -14,14 +14,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
-/// Which end broke off a transfer that had begun.
+/// Which end broke off a request or a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CutBy {
     Client,
     /// Or an upstream proxy.
     Destination,
-    /// A limit of this relay or of the account.
+    /// A limit of this relay or of the account, an operator, or a stop.
     Relay,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Record<'a> {
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
     pub(crate) seconds: f64,
-    /// Absent where the transfer is whole, or had not begun.
+    /// Absent where the transfer is whole, or the request failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cut_by: Option<CutBy>,
     /// How it ended, or why it failed.

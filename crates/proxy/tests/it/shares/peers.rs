@@ -6,7 +6,7 @@ use crate::common::wait_until;
 use crate::common::wire::{Origin, PATIENCE, Relay};
 use ekiden_model::units::{Rate, Span};
 use ekiden_proxy::policy::accounts::Directory;
-use ekiden_proxy::settings::{Account, Limits as AccountLimits, Settings};
+use ekiden_proxy::settings::{AccessLog, Account, Limits as AccountLimits, Settings};
 use ekiden_tunnel::core::{Limits, Terms};
 use ekiden_tunnel::driver::{self, Flow, Peers, TransportMode};
 use ekiden_tunnel::frame::reason::Reason;
@@ -263,6 +263,24 @@ fn flows_that_wait_at_a_stop_are_refused() {
     }
     drop((clients, flows));
     assert_eq!(stopping.join().unwrap().cut, 0);
+}
+
+#[test]
+fn a_flow_of_packets_that_is_cut_off_is_logged_as_the_relay_s_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let log = |settings: &mut Settings| settings.access_log = AccessLog::File(path.clone());
+    let joined = Joined::new(&["one"], log);
+    let beyond = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = here(beyond.local_addr().unwrap().port());
+    let flow = joined.flow(0, to, Carries::Packets).unwrap();
+    joined.relay.server.as_ref().unwrap().handle().cut();
+    let left = || joined.relay.status().connections;
+    wait_until(|| left().is_empty(), || format!("{:?}", left()));
+    drop(flow);
+    let text = joined.relay.logged(&path);
+    let cut = "\"cut_by\":\"relay\",\"result\":\"cut off; 1 datagrams up, 0 down\"";
+    assert!(text.contains(cut), "{text}");
 }
 
 #[test]
