@@ -11,6 +11,7 @@ const FIRST: usize = 512;
 
 /// Serves one client to the end.
 pub(crate) async fn serve(session: Session) {
+    let _resets = session.registration.reset_on_panic();
     // while a certificate is ordered, its authority comes as a stranger
     let outer = session.tls.is_none() && session.arrival.is_none() && session.directed.is_none();
     if outer
@@ -61,5 +62,55 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
             None
         }
         _ => forward::serve(session, client).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::status::AccountsStatus;
+    use crate::policy::accounts::{Directory, KnownAccount, LoginOutcome, PendingLogin};
+    use crate::session::tests::{Fixture, fixture};
+    use crate::settings::Settings;
+    use std::io::ErrorKind;
+    use std::net::IpAddr;
+    use std::sync::Arc;
+    use tokio::io::AsyncReadExt as _;
+
+    /// Fails whoever asks whose an address is.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Directory for Broken {
+        fn at(&self, _: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+            panic!("a test asked for it");
+        }
+
+        fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {
+            None
+        }
+
+        fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
+            Box::pin(std::future::ready(LoginOutcome::Wrong))
+        }
+
+        fn may_stay(&self, _: i64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn status(&self) -> AccountsStatus {
+            AccountsStatus::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_before_anything_is_relayed_resets_the_client() {
+        let directory: Arc<dyn Directory> = Arc::new(Broken);
+        let made = fixture("127.0.0.1", Some(directory), Settings::default()).await;
+        let Fixture { session, mut client, .. } = made;
+        let task = tokio::spawn(serve(session));
+        assert!(task.await.is_err_and(|error| error.is_panic()));
+        let closed = client.read(&mut [0; 1]).await;
+        assert_eq!(closed.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 }
