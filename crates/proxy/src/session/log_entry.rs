@@ -230,7 +230,9 @@ impl Session {
         let entry = &self.registration.entry;
         let ended = self.config.why_ended(entry.account().as_deref(), self.share().as_deref());
         ended.unwrap_or_else(|| {
-            let why = if entry.evicted.load(Relaxed) {
+            // the place is the outer connection's
+            let within = entry.outer().is_some_and(|outer| outer.has_ended_for_room());
+            let why = if within || entry.evicted.load(Relaxed) {
                 "closed to make room"
             } else if self.is_stopping() {
                 "the relay is stopping"

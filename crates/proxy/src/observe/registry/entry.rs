@@ -55,6 +55,8 @@ pub(crate) struct ConnectionEntry {
     place: OnceLock<PlaceId>,
     /// Set when the connection must end, in case its task is not known yet.
     ended: AtomicBool,
+    /// It was ended to make room for another connection.
+    ended_for_room: AtomicBool,
     pub(super) share: Mutex<Option<Weak<dyn AccountUse>>>,
     /// Of an HTTP/2 connection: what its streams come in.
     carrier: OnceLock<Weak<dyn CarrierUse>>,
@@ -156,6 +158,7 @@ impl ConnectionEntry {
             task: OnceLock::new(),
             place: OnceLock::new(),
             ended: AtomicBool::new(false),
+            ended_for_room: AtomicBool::new(false),
             share: Mutex::default(),
             carrier: OnceLock::new(),
         }
@@ -301,6 +304,10 @@ impl ConnectionEntry {
     }
 
     pub(crate) fn end(&self) {
+        // later its place is given back in any case
+        if !self.has_ended() {
+            self.ended_for_room.store(self.evicted.load(Relaxed), Relaxed);
+        }
         self.ended.store(true, SeqCst);
         if let Some(task) = self.task.get() {
             self.reset_on_close();
@@ -311,6 +318,11 @@ impl ConnectionEntry {
     /// Whether it was ended from elsewhere. Its legs may break before its task is gone.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(SeqCst)
+    }
+
+    /// Whether that was to make room for another connection.
+    pub(crate) fn has_ended_for_room(&self) -> bool {
+        self.ended_for_room.load(Relaxed)
     }
 
     /// Makes the close a reset, because neither end may take the cut for an end of stream.
