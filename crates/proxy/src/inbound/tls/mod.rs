@@ -151,6 +151,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::transfer::buffered::write_all;
     use std::io::ErrorKind;
+    use std::time::Duration;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
@@ -173,6 +174,7 @@ mod tests {
         let ended = server.read(&mut [0; 1]).await;
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
         // nor does the client find an end
-        far.broken().await;
+        let reset = tokio::time::timeout(Duration::from_secs(60), far.broken());
+        reset.await.expect("it waits for ever");
     }
 }

@@ -241,6 +241,7 @@ fn flows_that_wait_at_a_stop_are_refused() {
         settings.budgets.connections = 20;
         settings.pressure.waiting = 3;
         settings.pressure.patience = Span::from_secs(600);
+        settings.timeouts.request_head = Span::from_secs(600);
     });
     let mut clients: Vec<_> = (0..10).map(|_| joined.relay.client()).collect();
     // half a head, with which a stop is waited for
