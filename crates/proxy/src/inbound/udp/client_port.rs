@@ -11,7 +11,8 @@ const SILENT: Span = Span::from_secs(30);
 pub(super) struct ClientPort {
     /// Answers go there.
     known: Option<SocketAddr>,
-    /// The port that was known before. It comes back at once, so that a forged datagram takes no association for good.
+    /// The port that was known before. It comes back at once, so that a forged datagram takes no association for good. Then
+    /// none is here: otherwise the forger's would come back, too.
     before: Option<SocketAddr>,
     /// When the client last sent, or the association began.
     heard: Time,
@@ -49,7 +50,8 @@ impl ClientPort {
             if !readable {
                 return;
             }
-            self.before = self.known.replace(from);
+            let returns = self.before == Some(from);
+            self.before = self.known.replace(from).filter(|_| !returns);
         }
         self.heard = now;
     }
@@ -88,7 +90,13 @@ mod tests {
         assert!(client.may_send(at(41), port(1)));
         client.on_datagram(at(41), port(1), true);
         assert_eq!(client.known(), Some(port(1)));
-        assert!(!client.may_send(at(42), port(667)));
+        assert!(!client.may_send(at(42), port(666)) && !client.may_send(at(42), port(667)));
+        // it has to wait as before, and the client comes back as before
+        assert!(!client.may_send(at(70), port(666)) && client.may_send(at(71), port(666)));
+        client.on_datagram(at(71), port(666), true);
+        assert!(client.may_send(at(72), port(1)));
+        client.on_datagram(at(72), port(1), true);
+        assert!(!client.may_send(at(73), port(666)));
     }
 
     #[test]
