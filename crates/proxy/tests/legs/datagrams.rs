@@ -8,8 +8,6 @@ use ekiden_proxy::observe::status::UdpStatus;
 use ekiden_proxy::settings::{AccessLog, Family, HostPattern, Pattern, Rule, Settings, Udp};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Silence after which nothing is taken to come: wrong, it would only come a little later.
@@ -525,20 +523,20 @@ fn silence_ends_an_association() {
 
 #[test]
 fn answers_without_end_do_not_keep_an_association_whose_client_is_silent() {
-    let relay = with(|settings| settings.udp.idle = Span::from_secs(2));
+    let relay = with(|settings| settings.udp.idle = Span::from_secs(4));
     let (mut client, server) = (Client::of(&relay), Server::new());
     let outside = speaks(&client, &server);
-    let sent = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&sent);
-    std::thread::spawn(move || {
-        while Arc::strong_count(&count) > 1 {
-            let n = count.fetch_add(1, Relaxed);
-            server.answer(outside, &n.to_be_bytes());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    // the kernel says when the relay's socket is gone, however late this test sees the end
+    server.0.connect(outside).unwrap();
+    let answering = std::thread::spawn(move || {
+        let is_there = |n: &u32| server.0.send(&n.to_be_bytes()).is_ok();
+        (0_u32..)
+            .take_while(is_there)
+            .inspect(|_| std::thread::sleep(Duration::from_millis(40)))
+            .count()
     });
     assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0);
-    let all = sent.load(Relaxed);
+    let all = u32::try_from(answering.join().unwrap()).unwrap();
     // it ends when the server may not answer any more, and not as long after that
     client.udp.set_nonblocking(true).unwrap();
     let (mut buffer, mut last) = ([0; 100], 0);
