@@ -205,7 +205,8 @@ def asked_beside(relay, second, target, arguments):
 
 
 def one(name, pieces, protocol, server, taken):
-    dns = f'[dns]\nservers = ["127.0.0.1:{server.getsockname()[1]}"]\n'
+    # the places for names are tried, and not their rate
+    dns = f'[dns]\nservers = ["127.0.0.1:{server.getsockname()[1]}"]\nrate = 1000000\n'
     with secured(ACCESS + dns) as relay, secured(ACCESS + dns) as second:
         before, reads = [one.value for one in taken], not name.endswith("unread")
         (connections, sent), figures = asked_beside(relay, second, attack, (relay.address, pieces, protocol, reads))
