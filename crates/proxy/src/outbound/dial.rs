@@ -250,9 +250,8 @@ async fn race(
                 remember(&mut failure, FailureStage::Attempted, failed(address, &error));
             }
             Event::Resolved { ipv6, answer } => {
-                if ipv6 == ipv6_first && answer.is_ok() {
-                    awaited = false;
-                    config.resolver.answers(FamilyAnswers::on_answer);
+                if ipv6 == ipv6_first {
+                    awaited &= !config.resolver.answers(|answers| ends_wait(answers, &answer));
                 }
                 let addresses = answer.unwrap_or_else(|error| {
                     let text = format!("{name} cannot be resolved: {error}");
@@ -282,6 +281,32 @@ async fn race(
     }
 }
 
+/// Whether the preferred family is awaited no longer. What this relay did not ask says nothing of the family's answers.
+fn ends_wait(answers: &mut FamilyAnswers, answer: &Result<Vec<IpAddr>, String>) -> bool {
+    if answer.is_ok() {
+        answers.on_answer();
+    }
+    answer.as_ref().err().is_none_or(|error| error == TOO_MANY)
+}
+
 pub(crate) async fn wait_until(deadline: Time) {
     tokio::time::sleep(deadline.since(clock::now()).into()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_model::units::Span;
+
+    #[test]
+    fn a_family_that_was_not_asked_is_not_awaited_and_does_not_count_as_one_that_does_not_answer() {
+        let (mut answers, delay) = (FamilyAnswers::default(), Span::from_millis(50));
+        let late = Err("no answer within 5 s".to_owned());
+        assert!(!ends_wait(&mut answers, &late), "its answer is missing once it is not awaited");
+        (0..3).for_each(|_| answers.on_missing());
+        assert!(ends_wait(&mut answers, &Err(TOO_MANY.to_owned())));
+        assert_eq!(answers.delay(delay), Span::ZERO, "nobody has answered");
+        assert!(ends_wait(&mut answers, &Ok(Vec::new())));
+        assert_eq!(answers.delay(delay), delay);
+    }
 }
