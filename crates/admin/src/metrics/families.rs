@@ -314,6 +314,7 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["refused"], d.refused);
         to.of(&["limited"], d.limited);
     }),
+    counter("dns_names_limited", &[], "Questions for new names of destinations above a rate; no server was asked", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.names_limited))),
     counter("dns_lies", &["of"], "What servers sent that nobody had asked for: whole messages, and records", |s, to| if let Some(d) = &s.dns {
         to.of(&["messages"], d.lies);
         to.of(&["records"], d.left_out);

@@ -277,7 +277,7 @@ fn a_client_that_goes_to_ever_new_names_has_a_rate_and_known_names_are_reached()
     });
     let above = above.expect("ever new names are asked for");
     assert_eq!(server.asked(&format!("n{above}.test"), false), 0);
-    assert!(relay.status().dns.unwrap().limited > 0);
+    assert!(relay.status().dns.unwrap().names_limited > 0);
     assert_eq!(reached(&relay, "known.test", to.port()).unwrap(), to);
     // it goes on
     let later = eventually("a new name", || reached(&relay, "later.test", to.port()).ok());

@@ -3,8 +3,16 @@
 use crate::print::clean;
 use ekiden_proxy::observe::status::DnsStatus;
 
-/// A few lines: what became of questions, and each server.
+/// A few lines: what became of questions, and each server. Where only names of destinations were refused, one line.
 pub(crate) fn render(dns: &DnsStatus) -> String {
+    let above = dns.names_limited;
+    let questions = [dns.questions_udp, dns.questions_tcp, dns.questions_peers];
+    if dns.listen.is_empty() && questions == [0; 3] && dns.asked == 0 {
+        return match above {
+            0 => String::new(),
+            above => format!("names: {above} questions for destinations above the rate\n"),
+        };
+    }
     let listen: Vec<String> = dns.listen.iter().map(ToString::to_string).collect();
     let at = if listen.is_empty() { "peers alone".to_owned() } else { listen.join(", ") };
     let mut out = format!(
@@ -35,6 +43,9 @@ pub(crate) fn render(dns: &DnsStatus) -> String {
         out.push_str(&format!(
             "  dropped: {malformed} malformed, {refused} of clients that may not ask, {limited} above the rate; of servers {lies} messages and {left_out} records\n"
         ));
+    }
+    if above > 0 {
+        out.push_str(&format!("  {above} questions for destinations above the rate\n"));
     }
     for server in &dns.servers {
         let state = match (&server.last_error, server.available) {
@@ -82,6 +93,7 @@ mod tests {
             bytes: 20_000,
             memory: 8 << 20,
             limited: 4,
+            names_limited: 5,
             servers: vec![
                 server("tls://192.0.2.1:853#dns.example", true, Some("no reply in time")),
                 server("192.0.2.2:53", false, Some("no reply in time")),
@@ -93,6 +105,10 @@ mod tests {
             ],
             ..DnsStatus::default()
         };
-        insta::assert_snapshot!(render(&status) + &render(&DnsStatus::default()));
+        // of peers' questions alone, and of names of destinations that plain servers were asked for
+        let of_peers = DnsStatus { questions_peers: 1, ..DnsStatus::default() };
+        let of_destinations = DnsStatus { names_limited: 6, ..DnsStatus::default() };
+        insta::assert_snapshot!(render(&status) + &render(&of_peers) + &render(&of_destinations));
+        assert_eq!(render(&DnsStatus::default()), "", "nothing was asked, and nothing refused");
     }
 }

@@ -73,7 +73,7 @@ fn full(broken: bool) -> Status {
         ..WireguardStatus::default()
     });
     let server = DnsServerStatus { last_error: error(), ..DnsServerStatus::default() };
-    status.dns = Some(DnsStatus { servers: vec![server], ..DnsStatus::default() });
+    status.dns = Some(DnsStatus { asked: 1, servers: vec![server], ..DnsStatus::default() });
     status.tunnels = vec![TunnelStatus { last_error: error(), ..TunnelStatus::default() }];
     status
 }

@@ -56,6 +56,9 @@ pub struct DnsStatus {
     pub synthesized: u64,
     /// Diverted connections whose destination an answer named.
     pub named: u64,
+    /// Questions for new names of destinations above the rate of a client, an account or a peer. No server was asked.
+    #[serde(default)]
+    pub names_limited: u64,
     /// The servers, in order.
     pub servers: Vec<DnsServerStatus>,
 }

@@ -133,8 +133,8 @@ impl DnsState {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let counts = &self.counts;
         let asked = [&counts.udp, &counts.tcp, &counts.peers].map(count);
-        let limited = count(&counts.limited) + self.name_rate.limited();
-        if dns.listen.is_empty() && seen.asked == 0 && asked == [0; 3] && limited == 0 {
+        let names_limited = self.name_rate.limited();
+        if dns.listen.is_empty() && seen.asked == 0 && asked == [0; 3] && names_limited == 0 {
             return None;
         }
         Some(DnsStatus {
@@ -155,7 +155,8 @@ impl DnsState {
             evicted: seen.evicted,
             malformed: count(&counts.malformed),
             refused: count(&counts.refused),
-            limited,
+            limited: count(&counts.limited),
+            names_limited,
             proven: count(&counts.proven),
             truncated: count(&counts.truncated),
             lies: count(&counts.lies),
