@@ -237,7 +237,7 @@ static DNS: &[Key<Draft>] = keys! { Draft, |draft| draft.dns;
         "How long past its end a client's answer is served while no server answers (RFC 8767). \"0 s\": not at all.",
         "Addresses that may have been withdrawn meanwhile.", "Links that fail for days: longer.";
     rate = rate: Kind::Number(1, 1_000_000), None,
-        "Questions a second of one client, or of one /64 of IPv6. Two seconds' worth may come at once; more are dropped. Names of its destinations that are not kept have such a rate of their own, with ten seconds' worth at once.",
+        "Questions a second of one client, or of one /64 of IPv6. Two seconds' worth may come at once; more are dropped. Names of its destinations that are not kept have a rate of their own, five times that, with ten seconds' worth at once.",
         "A higher rate lets one client keep the others waiting.", "Clients behind a router of their own: more.";
     nat64 = nat64: Kind::Text("a prefix of IPv6", translator), Some("off"),
         "The prefix of a NAT64 translator such as \"64:ff9b::/96\". Names without IPv6 are then answered to clients with addresses in it (RFC 6147).",

@@ -422,7 +422,7 @@ fn ever_new_names_of_datagrams_have_a_rate() {
     let relay = with(|settings| {
         settings.dns.servers = vec![names.address.into()];
         settings.dns.prefer = Family::Ipv4Only;
-        // ten at once
+        // fifty at once
         settings.dns.rate = 1;
     });
     // by both doors

@@ -265,7 +265,7 @@ fn a_client_that_goes_to_ever_new_names_has_a_rate_and_known_names_are_reached()
     ]);
     let to = echo();
     let relay = with_dns(&server, |dns| {
-        // ten at once
+        // fifty at once
         dns.rate = 1;
         dns.prefer = Family::Ipv4Only;
     });

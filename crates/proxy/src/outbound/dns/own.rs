@@ -112,7 +112,7 @@ mod tests {
         let mut settings = Settings::default();
         // there is no such tunnel: no name is known
         settings.dns.servers = vec!["tunnel://shore".parse().unwrap()];
-        // ten at once
+        // fifty at once
         settings.dns.rate = 1;
         let (resources, _admitted) = Resources::new(&settings, false);
         let shared = Shared::new(&settings, resources, None);
@@ -124,7 +124,7 @@ mod tests {
         while lookup(&config, &format!("n{looked}.example"), false, &client).await != too_many {
             looked += 1;
         }
-        assert!(looked >= 10 && dns.name_rate.limited() == 1, "{looked}");
+        assert!(looked >= 50 && dns.name_rate.limited() == 1, "{looked}");
         let asked = locked(&dns.answers).snapshot().asked;
         // one that failed a moment ago is not asked for again, and costs nothing
         for _ in 0..20 {

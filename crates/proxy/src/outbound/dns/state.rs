@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
 /// Questions a second of a peer, in those of a client: it asks for all of its own.
-const CLIENTS_OF_PEER: u32 = 16;
+pub(super) const CLIENTS_OF_PEER: u32 = 16;
 /// Questions a second of an account that has nothing left: its devices look for a page that says so.
 const OF_SPENT: u32 = 5;
 /// Streams of one client.
@@ -83,7 +83,7 @@ fn config(dns: &Dns) -> Config {
     }
 }
 
-pub(super) const fn rate_of_peer(dns: &Dns) -> u32 {
+const fn rate_of_peer(dns: &Dns) -> u32 {
     dns.rate.saturating_mul(CLIENTS_OF_PEER)
 }
 

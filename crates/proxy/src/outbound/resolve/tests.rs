@@ -243,7 +243,7 @@ async fn a_place_that_gives_way_is_lost_to_all_lookups_of_its_asker_and_no_other
 
 #[tokio::test]
 async fn new_names_of_a_client_have_a_rate_and_known_ones_are_free() {
-    // ten at once
+    // fifty at once
     let (resolver, asked) = resolver(|dns| dns.rate = 1).await;
     let one = Asker::at([192, 0, 2, 1].into());
     let look = |name: String, asker: &Asker| {
@@ -258,7 +258,7 @@ async fn new_names_of_a_client_have_a_rate_and_known_ones_are_free() {
         }
     }
     let found = ends.iter().filter(|end| **end == Ok(MOST_ADDRESSES)).count();
-    assert!(found >= 10 && found + 1 == ends.len(), "{ends:?}");
+    assert!(found >= 50 && found + 1 == ends.len(), "{ends:?}");
     assert_eq!(asked.load(Relaxed), found, "the last was asked of nobody");
     for n in 0..10 {
         assert_eq!(look(format!("n{n}.example"), &one).await, Ok(MOST_ADDRESSES), "it is kept");
