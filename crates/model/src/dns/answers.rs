@@ -255,9 +255,14 @@ impl<A: Clone, W, Q> Answers<A, W, Q> {
     /// Whether a question would be a new one that servers are asked and somebody waits for.
     pub fn begins(&self, now: Time, key: &[u8]) -> bool {
         let entry = self.index.get(key).and_then(|handle| self.entries.get(*handle));
-        let is_kept = |entry: &Entry<A>| entry.answer.is_some() && now < entry.until;
-        let open = entry.is_none_or(|entry| !is_kept(entry) && now >= entry.retry_at);
-        open && self.questions.stale_at(key).is_none()
+        let may_retry = entry.is_none_or(|entry| now >= entry.retry_at);
+        may_retry && self.kept(now, key).is_none() && self.questions.stale_at(key).is_none()
+    }
+
+    /// An answer before its end, without a use of it.
+    pub fn kept(&self, now: Time, key: &[u8]) -> Option<&A> {
+        let entry = self.entries.get(*self.index.get(key)?)?;
+        entry.answer.as_ref().filter(|_| now < entry.until)
     }
 
     /// A server has answered. Returns what those that waited are answered.

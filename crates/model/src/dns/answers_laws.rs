@@ -105,6 +105,7 @@ proptest! {
                     let asker = asker_of(asker);
                     let known = answers.snapshot();
                     let begins = answers.begins(now, &[key]);
+                    let kept = answers.kept(now, &[key]).copied();
                     let (decision, displaced) =
                         answers.on_question(now, (&[key], &asker), || next, || key);
                     for Displaced { released, question } in displaced {
@@ -118,6 +119,11 @@ proptest! {
                     }
                     let asked = matches!(decision, Decision::Wait { ask: true });
                     assert_eq!(asked, begins, "it is known before");
+                    let fresh = match &decision {
+                        Decision::Answer { outcome: Outcome::Fresh(answer, _), .. } => Some(*answer),
+                        _ => None,
+                    };
+                    assert_eq!(fresh, kept);
                     match decision {
                         Decision::Answer { outcome, ask } => {
                             plain.check(now, key, &outcome);

@@ -230,7 +230,6 @@ pub(crate) fn answer(
         asker: from.asker.clone(),
         around_tunnels: matches!(from.asker, Asker::Peer(_)),
         translated: true,
-        is_rated: false,
     };
     let asked = Asked { question, proven, spent };
     match names.resolve(&asked.question.question) {

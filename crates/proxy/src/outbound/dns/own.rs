@@ -39,7 +39,6 @@ pub(crate) async fn lookup(
         around_tunnels: false,
         // IPv4 is reached by IPv4
         translated: !config.resolver.families().1,
-        is_rated: true,
     };
     let mut none = Ok(Vec::new());
     for name in candidates {
@@ -65,16 +64,56 @@ pub(crate) async fn lookup(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbound::dns::state::DnsState;
     use crate::resources::Resources;
     use crate::runtime::shared::Shared;
-    use crate::settings::Settings;
+    use crate::settings::{Dns, Family, Settings};
     use crate::wire::dns::{ServerReply, read_answer};
     use ekiden_linux::host::clock;
     use ekiden_linux::host::sync::locked;
+    use ekiden_model::dns::Found;
+    use ekiden_model::units::Span;
     use hickory_resolver::proto::op::{Message, OpCode, Query};
-    use hickory_resolver::proto::rr::rdata::A;
+    use hickory_resolver::proto::rr::rdata::{A, SOA};
     use hickory_resolver::proto::rr::{Name, RData, Record};
     use std::fs;
+
+    const MINUTE: Span = Span::from_secs(60);
+
+    /// That a name has one address of IPv4, or that it has none of IPv6, is kept for so long.
+    fn keep(dns: &DnsState, name: &str, kind: RecordType, ttl: Span) {
+        let question = Question::new(Name::from_ascii(name).unwrap(), kind);
+        let mut reply = Message::response(7, OpCode::Query);
+        reply.add_query(Query::query(question.name.clone(), kind));
+        if kind == RecordType::A {
+            let data = RData::A(A::new(192, 0, 2, 7));
+            reply.add_answer(Record::from_rdata(question.name.clone(), 60, data));
+        } else {
+            let zone = question.name.base_name();
+            let soa = SOA::new(zone.clone(), zone.clone(), 1, 2, 3, 4, 60);
+            reply.add_authority(Record::from_rdata(zone, 60, RData::SOA(soa)));
+        }
+        let read = read_answer(&question, 7, &reply.to_vec().unwrap());
+        let Ok(ServerReply::Found(found, _)) = read else { panic!("{read:?}") };
+        locked(&dns.answers).on_answer(clock::now(), &question.key(), Found { ttl, ..found });
+    }
+
+    /// By a tunnel that there is not: all that is known is in memory. Fifty questions at once have one asker's rate.
+    fn without_servers(change: impl FnOnce(&mut Dns)) -> (Arc<RuntimeConfig>, Arc<DnsState>) {
+        let mut settings = Settings::default();
+        settings.dns.servers = vec!["tunnel://shore".parse().unwrap()];
+        settings.dns.rate = 1;
+        change(&mut settings.dns);
+        let (resources, _admitted) = Resources::new(&settings, false);
+        let shared = Shared::new(&settings, resources, None);
+        let dns = Arc::clone(&shared.dns);
+        let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
+        (config.into(), dns)
+    }
+
+    fn too_many() -> Result<Vec<IpAddr>, String> {
+        Err(TOO_MANY.to_owned())
+    }
 
     #[tokio::test]
     async fn a_name_without_dots_is_looked_for_in_the_search_domains_beyond_a_tunnel() {
@@ -89,14 +128,7 @@ mod tests {
         let shared = Shared::new(&settings, resources, None);
         shared.system_names.turn_to(folder.path());
         shared.system_names.refresh();
-        let question = Question::new(Name::from_ascii("printer.lan.").unwrap(), RecordType::A);
-        let mut reply = Message::response(7, OpCode::Query);
-        reply.add_query(Query::query(question.name.clone(), question.kind));
-        let data = RData::A(A::new(192, 0, 2, 7));
-        reply.add_answer(Record::from_rdata(question.name.clone(), 60, data));
-        let read = read_answer(&question, 7, &reply.to_vec().unwrap());
-        let Ok(ServerReply::Found(found, _)) = read else { panic!("{read:?}") };
-        locked(&shared.dns.answers).on_answer(clock::now(), &question.key(), found);
+        keep(&shared.dns, "printer.lan.", RecordType::A, MINUTE);
         let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
         let found = lookup(&config, "printer", false, &Asker::Relay).await;
         assert_eq!(found, Ok(vec![[192, 0, 2, 7].into()]));
@@ -109,18 +141,10 @@ mod tests {
     // questions that fail wait a second for the next try, which the rate's clock does not see
     #[tokio::test(start_paused = true)]
     async fn new_names_of_destinations_have_a_rate_and_those_of_the_relay_have_none() {
-        let mut settings = Settings::default();
-        // there is no such tunnel: no name is known
-        settings.dns.servers = vec!["tunnel://shore".parse().unwrap()];
-        // fifty at once
-        settings.dns.rate = 1;
-        let (resources, _admitted) = Resources::new(&settings, false);
-        let shared = Shared::new(&settings, resources, None);
-        let dns = Arc::clone(&shared.dns);
-        let config = RuntimeConfig::new(Arc::new(settings), shared, None, None).unwrap();
+        let (config, dns) = without_servers(|_| {});
         let client = Asker::at([192, 0, 2, 1].into());
         let mut looked = 0;
-        let too_many = Err(TOO_MANY.to_owned());
+        let too_many = too_many();
         while lookup(&config, &format!("n{looked}.example"), false, &client).await != too_many {
             looked += 1;
         }
@@ -136,5 +160,40 @@ mod tests {
             assert!(own.is_err() && own != too_many, "{own:?}");
         }
         assert_eq!(locked(&dns.answers).snapshot().asked, asked + 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_translator_s_name_above_the_rate_is_not_one_without_addresses() {
+        let (config, dns) = without_servers(|dns| {
+            dns.nat64 = Some("64:ff9b::/96".parse().unwrap());
+            dns.prefer = Family::Ipv6Only;
+        });
+        let client = Asker::at([192, 0, 2, 1].into());
+        let above = 'above: {
+            for n in 0..1_000 {
+                keep(&dns, &format!("n{n}.example."), RecordType::AAAA, MINUTE);
+                let found = lookup(&config, &format!("n{n}.example"), true, &client).await;
+                if found == too_many() {
+                    break 'above n;
+                }
+                assert_eq!(found, Ok(Vec::new()), "no server answers for IPv4");
+            }
+            panic!("names without IPv6 are asked for without end");
+        };
+        assert!(above >= 50, "{above}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_a_translator_a_name_that_failed_a_moment_ago_costs_nothing() {
+        let (config, dns) = without_servers(|dns| {
+            dns.nat64 = Some("64:ff9b::/96".parse().unwrap());
+            dns.prefer = Family::Ipv6Only;
+        });
+        let client = Asker::at([192, 0, 2, 1].into());
+        for _ in 0..100 {
+            let found = lookup(&config, "same.example", true, &client).await;
+            assert!(found.is_err() && found != too_many(), "{found:?}");
+        }
+        assert_eq!(dns.name_rate.limited(), 0);
     }
 }

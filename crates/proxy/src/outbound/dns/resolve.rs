@@ -12,6 +12,7 @@ use ekiden_model::dns::{Asker, Decision, Found, Outcome, Released};
 use ekiden_model::units::{Span, Time};
 use hickory_resolver::proto::rr::RecordType;
 use std::convert::Infallible;
+use std::iter;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,8 +39,6 @@ pub(crate) struct Names {
     pub(crate) around_tunnels: bool,
     /// Names without IPv6 get a translator's addresses, if there is one.
     pub(crate) translated: bool,
-    /// For a destination: new questions count in the rate of such names.
-    pub(crate) is_rated: bool,
 }
 
 enum Begun {
@@ -51,7 +50,7 @@ impl Names {
     /// Where it is translated, names without IPv6 are answered with a translator's addresses, and the names of such
     /// addresses with aliases.
     pub(crate) fn resolve(&self, question: &Question) -> Resolved {
-        let nat64 = self.servers.nat64.filter(|_| self.translated);
+        let nat64 = self.nat64();
         if let Some(reverse) = nat64.and_then(|nat64| nat64.reverse(question)) {
             let (names, question) = (self.clone(), question.clone());
             return Resolved::Later(Box::pin(names.name_of_v4(question, reverse)));
@@ -69,11 +68,7 @@ impl Names {
                     if !lacks(&outcome) {
                         return outcome;
                     }
-                    let of_v4 = question.of_kind(RecordType::A);
-                    if names.is_above_rate(&of_v4) {
-                        return outcome;
-                    }
-                    let of_v4 = wait(names.begin(&of_v4)).await;
+                    let of_v4 = wait(names.begin(&question.of_kind(RecordType::A))).await;
                     let synthesized = synthesize(nat64, &question, &outcome, &of_v4);
                     if synthesized.is_some() {
                         names.shared.dns.counts.synthesized.fetch_add(1, Relaxed);
@@ -102,9 +97,26 @@ impl Names {
         }
     }
 
-    /// Whether servers would be asked a question that the asker's rate does not let pass. It counts if it does.
+    fn nat64(&self) -> Option<Nat64> {
+        self.servers.nat64.filter(|_| self.translated)
+    }
+
+    /// Whether servers would be asked for a destination's addresses beyond the asker's rate. Otherwise the question counts,
+    /// and with it that for IPv4 which a translator needs where there is no IPv6.
     pub(super) fn is_above_rate(&self, question: &Question) -> bool {
-        if !self.is_rated || special(question).is_some() {
+        let translated = self.nat64().is_some() && Nat64::applies(question);
+        // who waits for another's question shares what follows, too
+        let follows = translated && {
+            let (key, now) = (self.key(question), clock::now());
+            let answers = locked(&self.shared.dns.answers);
+            answers.kept(now, &key).is_some() || answers.begins(now, &key)
+        };
+        let of_v4 = follows.then(|| question.of_kind(RecordType::A));
+        iter::once(question).chain(&of_v4).any(|question| self.one_is_above_rate(question))
+    }
+
+    fn one_is_above_rate(&self, question: &Question) -> bool {
+        if special(question).is_some() {
             return false;
         }
         let (dns, key) = (&self.shared.dns, self.key(question));
