@@ -36,6 +36,12 @@ impl KeptAddresses {
         None
     }
 
+    /// Whether a name is known to have some, without a use of them.
+    pub(super) fn has_addresses(&self, now: Time, name: &str, ipv6: bool) -> bool {
+        let key: Key = (name.into(), ipv6);
+        self.0.get(&key).is_some_and(|kept| now < kept.until && !kept.addresses.is_empty())
+    }
+
     /// Those of a name are known for so long from now on; zero: not at all.
     pub(super) fn keep(
         &mut self,
@@ -72,6 +78,9 @@ mod tests {
         kept.keep(at(0), "a.example", false, &[ip(1), ip(2)], MINUTE);
         kept.keep(at(0), "a.example", true, &[], Span::from_secs(5));
         kept.keep(at(0), "b.example", false, &[ip(3)], Span::ZERO);
+        assert!(kept.has_addresses(at(59), "a.example", false));
+        assert!(!kept.has_addresses(at(60), "a.example", false), "it has ended");
+        assert!(!kept.has_addresses(at(4), "a.example", true), "there is none");
         assert_eq!(kept.used(at(59), "a.example", false), Some(vec![ip(1), ip(2)]));
         assert_eq!(kept.used(at(4), "a.example", true), Some(vec![]), "also that there is none");
         assert_eq!(kept.used(at(5), "a.example", true), None);

@@ -204,9 +204,7 @@ impl Resolver {
         let key = (name.to_owned(), ipv6);
         let end = Instant::now() + self.limit;
         loop {
-            let may_begin = || self.rate.as_ref().is_none_or(|rate| rate.on_question(asker));
-            let telling = self.looking().join(&key, asker, self.limit, may_begin);
-            let mut telling = telling.ok_or(TOO_MANY)?;
+            let mut telling = self.begin(&key, asker).ok_or(TOO_MANY)?;
             let told = timeout_at(end, telling.wait_for(Option::is_some)).await;
             let told = told.map_err(|_| NetError::Timeout.to_string())?;
             match told.ok().and_then(|told| (*told).clone()) {
@@ -217,6 +215,15 @@ impl Resolver {
                 _ => return Err(NetError::Timeout.to_string()),
             }
         }
+    }
+
+    /// What tells of a lookup, be it a new one. `None`: that would be above the rate of `asker`.
+    fn begin(&self, key: &Key, asker: &Asker) -> Option<watch::Receiver<Told>> {
+        let looking = self.looking();
+        // some servers do not say for how long a known name lacks the other family
+        let is_known = || locked(&looking.kept).has_addresses(clock::now(), &key.0, !key.1);
+        let is_within = |rate: &Arc<NameRate>| is_known() || rate.on_question(asker);
+        looking.join(key, asker, self.limit, || self.rate.as_ref().is_none_or(is_within))
     }
 }
 

@@ -163,6 +163,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_family_is_free_while_the_other_has_addresses_that_are_kept() {
+        let (config, dns) = without_servers(|_| {});
+        let client = Asker::at([192, 0, 2, 1].into());
+        for n in 0..100 {
+            keep(&dns, &format!("n{n}.example."), RecordType::A, MINUTE);
+            let found = lookup(&config, &format!("n{n}.example"), true, &client).await;
+            assert!(found.is_err() && found != too_many(), "{found:?}");
+        }
+        assert_eq!(dns.name_rate.limited(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_translator_s_name_above_the_rate_is_not_one_without_addresses() {
         let (config, dns) = without_servers(|dns| {
             dns.nat64 = Some("64:ff9b::/96".parse().unwrap());

@@ -119,9 +119,20 @@ impl Names {
         if special(question).is_some() {
             return false;
         }
-        let (dns, key) = (&self.shared.dns, self.key(question));
-        let begins = locked(&dns.answers).begins(clock::now(), &key);
-        begins && !dns.name_rate.on_question(&self.asker)
+        let other = match question.kind {
+            RecordType::A => RecordType::AAAA,
+            _ => RecordType::A,
+        };
+        let (key, other) = (self.key(question), self.key(&question.of_kind(other)));
+        let (dns, now) = (&self.shared.dns, clock::now());
+        let is_new = {
+            let answers = locked(&dns.answers);
+            // some servers do not say for how long a known name lacks the other family
+            let other = answers.kept(now, &other);
+            let is_known = other.is_some_and(|answer| !answer.addresses.is_empty());
+            !is_known && answers.begins(now, &key)
+        };
+        is_new && !dns.name_rate.on_question(&self.asker)
     }
 
     fn key(&self, question: &Question) -> Vec<u8> {
