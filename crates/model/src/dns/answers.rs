@@ -265,6 +265,21 @@ impl<A: Clone, W, Q> Answers<A, W, Q> {
         entry.answer.as_ref().filter(|_| now < entry.until)
     }
 
+    /// An answer past its end that `serves` takes, for a client whose question servers are not to be asked.
+    pub fn past_end(
+        &mut self,
+        now: Time,
+        key: &[u8],
+        serves: impl FnOnce(&A) -> bool,
+    ) -> Option<A> {
+        let handle = *self.index.get(key)?;
+        let entry = self.entries.get(handle).filter(|entry| now >= entry.until)?;
+        let answer = stale_answer(entry, now, &self.config).filter(serves)?;
+        self.touch(handle);
+        self.counts.stale += 1;
+        Some(answer)
+    }
+
     /// A server has answered. Returns what those that waited are answered.
     pub fn on_answer(&mut self, now: Time, key: &[u8], found: Found<A>) -> Released<A, W> {
         let Found { answer, bytes, ttl, negative } = found;

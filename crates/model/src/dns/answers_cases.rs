@@ -45,6 +45,21 @@ fn a_popular_answer_is_asked_for_before_its_end() {
 }
 
 #[test]
+fn an_answer_past_its_end_is_had_without_a_question_for_as_long_as_it_may_be_served() {
+    let mut answers = Answers::new(Config::default());
+    asked(&mut answers, at(0), 1);
+    answers.on_answer(at(0), b"a", found(7, 1));
+    assert_eq!(answers.past_end(at(999), b"a", |_| true), None, "it has not ended");
+    assert_eq!(answers.past_end(at(1_000), b"a", |answer| *answer == 8), None);
+    assert_eq!(answers.past_end(at(1_000), b"b", |_| true), None);
+    let seen = answers.snapshot();
+    assert_eq!(answers.past_end(at(1_000), b"a", |answer| *answer == 7), Some(7));
+    assert_eq!(answers.snapshot(), Snapshot { stale: seen.stale + 1, ..seen });
+    let end = at(1_000) + Config::default().stale;
+    assert_eq!(answers.past_end(end, b"a", |_| true), None);
+}
+
+#[test]
 fn an_answer_past_its_end_is_served_while_no_server_answers() {
     let mut answers = Answers::new(Config::default());
     asked(&mut answers, at(0), 1);

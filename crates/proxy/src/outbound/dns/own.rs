@@ -43,12 +43,13 @@ pub(crate) async fn lookup(
     let mut none = Ok(Vec::new());
     for name in candidates {
         let question = Question::new(name, kind);
-        if names.is_above_rate(&question) {
-            return Err(TOO_MANY.to_owned());
-        }
-        let outcome = match names.resolve(&question) {
-            Resolved::Now(outcome) => outcome,
-            Resolved::Later(later) => later.await,
+        let outcome = if names.is_above_rate(&question) {
+            Outcome::Stale(names.past_end(&question).ok_or(TOO_MANY)?)
+        } else {
+            match names.resolve(&question) {
+                Resolved::Now(outcome) => outcome,
+                Resolved::Later(later) => later.await,
+            }
         };
         match outcome {
             Outcome::Fresh(answer, _) | Outcome::Stale(answer) if !answer.addresses.is_empty() => {
@@ -172,6 +173,20 @@ mod tests {
             assert!(found.is_err() && found != too_many(), "{found:?}");
         }
         assert_eq!(dns.name_rate.limited(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_past_its_end_is_served_above_the_rate() {
+        let (config, dns) = without_servers(|_| {});
+        let client = Asker::at([192, 0, 2, 1].into());
+        keep(&dns, "old.example.", RecordType::A, Span::from_nanos(1));
+        keep(&dns, "old.example.", RecordType::AAAA, Span::from_nanos(1));
+        let mut looked = 0;
+        while lookup(&config, &format!("n{looked}.example"), true, &client).await != too_many() {
+            looked += 1;
+        }
+        let old = lookup(&config, "old.example", false, &client).await;
+        assert_eq!(old, Ok(vec![[192, 0, 2, 7].into()]));
     }
 
     #[tokio::test(start_paused = true)]

@@ -135,6 +135,13 @@ impl Names {
         is_new && !dns.name_rate.on_question(&self.asker)
     }
 
+    /// An answer with addresses that has ended, where servers are not to be asked (RFC 8767).
+    pub(super) fn past_end(&self, question: &Question) -> Option<Arc<Answer>> {
+        let has_addresses = |answer: &Arc<Answer>| !answer.addresses.is_empty();
+        let key = self.key(question);
+        locked(&self.shared.dns.answers).past_end(clock::now(), &key, has_addresses)
+    }
+
     fn key(&self, question: &Question) -> Vec<u8> {
         let mut key = question.key();
         // two relays that ask each other must not wait for each other
