@@ -45,14 +45,16 @@ pub(in crate::check) fn doors(reader: &mut Reader<'_>, draft: &Draft) {
     };
     for (index, forward) in draft.forwards.iter().enumerate() {
         let Ok(to) = Destination::parse(&forward.to, None) else { continue };
-        // a rule that names it says that it is for everybody
-        if !reader.problems.has_room() || draft.rules.iter().any(|rule| names(rule, &to)) {
-            continue;
+        if !reader.problems.has_room() {
+            return;
         }
         for (nth, at) in forward.listen.iter().enumerate() {
             // no such port admits more clients than all destinations do
-            if admitted[usize::from(at.is_ipv6())] && admits(Serves::One(&to), at) {
-                let hint = format!("name your clients in `from`, unless {to} is for everybody");
+            let is_meant = || draft.rules.iter().any(|rule| names(rule, &to, at.is_ipv4()));
+            if admitted[usize::from(at.is_ipv6())] && admits(Serves::One(&to), at) && !is_meant() {
+                let hint = format!(
+                    "name your clients in `from`; if {to} is for everybody, name it in that rule's `to`"
+                );
                 reader.warn(&format!("forward[{index}].listen[{nth}]"), crowd(*at), hint);
             }
         }
@@ -68,10 +70,11 @@ pub(in crate::check) fn doors(reader: &mut Reader<'_>, draft: &Draft) {
     }
 }
 
-/// Whether a rule allows this destination by its name or network.
-fn names(rule: &RuleDraft, to: &Destination) -> bool {
+/// Whether a rule admits half of a family to this destination by its name or network: it is for everybody.
+fn names(rule: &RuleDraft, to: &Destination, v4: bool) -> bool {
     let named = |one: &Pattern| one.host != HostPattern::Any && one.matches(to, None);
-    rule.action == "allow" && rule.to.iter().any(named)
+    let decided = decision(rule, Serves::One(to), v4).filter(|_| rule.to.iter().any(named));
+    decided.is_some_and(|decided| is_half(&[decided], v4))
 }
 
 /// Whether at least half of a family's public addresses are those of clients that come in without a log-in: the first
@@ -234,13 +237,15 @@ mod tests {
         let halves = rule("allow", HALVES, "");
         let found = problems(&format!("{halves}{forward}{dns}"));
         assert_eq!(found.matches("at least half").count(), 2, "{found}");
-        assert!(found.contains("unless a.example:80 is for everybody"), "{found}");
+        assert!(found.contains("if a.example:80 is for everybody"), "{found}");
         assert!(found.contains("192.0.2.1:53, which makes it an open resolver"), "{found}");
         assert!(found.contains("test.toml:5:11") && found.contains("test.toml:8:11"), "{found}");
         // from everywhere, no public address may ask
         let everywhere = rule("allow", "\"0.0.0.0/0\"", "");
         assert_eq!(problems(&format!("{everywhere}{dns}")), "");
         assert!(problems(&format!("{everywhere}{forward}")).contains("at least half"));
+        let some = rule("allow", "\"10.0.0.0/8\"", "to = [\"a.example\"]\n");
+        assert!(problems(&format!("{some}{halves}{forward}")).contains("at least half"));
         // one that a rule names, another one, one that is denied before, and clients that need an account
         for rules in [
             rule("allow", HALVES, "to = [\"a.example:80\"]\n"),

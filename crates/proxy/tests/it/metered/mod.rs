@@ -26,7 +26,7 @@ static SHOWN: LazyLock<Shown> = LazyLock::new(Shown::new);
 /// A port that was free a moment ago, for connections and datagrams, at an address where nothing else takes any port.
 fn free_port() -> SocketAddr {
     loop {
-        let at = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+        let at = TcpListener::bind("127.0.77.1:0").unwrap().local_addr().unwrap();
         if UdpSocket::bind(at).is_ok() {
             return at;
         }
