@@ -220,9 +220,8 @@ impl Resolver {
     /// What tells of a lookup, be it a new one. `None`: that would be above the rate of `asker`.
     fn begin(&self, key: &Key, asker: &Asker) -> Option<watch::Receiver<Told>> {
         let looking = self.looking();
-        // some servers do not say for how long a known name lacks the other family
         let is_known = || locked(&looking.kept).has_addresses(clock::now(), &key.0, !key.1);
-        let is_within = |rate: &Arc<NameRate>| is_known() || rate.on_question(asker);
+        let is_within = |rate: &Arc<NameRate>| rate.on_question(asker, is_known());
         looking.join(key, asker, self.limit, || self.rate.as_ref().is_none_or(is_within))
     }
 }

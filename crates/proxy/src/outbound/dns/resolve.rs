@@ -125,14 +125,13 @@ impl Names {
         };
         let (key, other) = (self.key(question), self.key(&question.of_kind(other)));
         let (dns, now) = (&self.shared.dns, clock::now());
-        let is_new = {
+        let (is_known, is_new) = {
             let answers = locked(&dns.answers);
-            // some servers do not say for how long a known name lacks the other family
             let other = answers.kept(now, &other);
             let is_known = other.is_some_and(|answer| !answer.addresses.is_empty());
-            !is_known && answers.begins(now, &key)
+            (is_known, answers.begins(now, &key))
         };
-        is_new && !dns.name_rate.on_question(&self.asker)
+        is_new && !dns.name_rate.on_question(&self.asker, is_known)
     }
 
     /// An answer with addresses that has ended, where servers are not to be asked (RFC 8767).
