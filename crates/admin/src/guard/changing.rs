@@ -124,7 +124,7 @@ mod tests {
         let token = fs::read_to_string(folder.path().join("management.token")).unwrap();
         let guarded = from_fn_with_state(Arc::clone(&admin.shared), check);
         let router = axum::Router::new().route("/api/broken", axum::routing::post(breaks));
-        let listener = TcpListener::bind(([127, 0, 0, 1], 0)).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let serving = tokio::spawn(serve(Arc::new(listener), router.layer(guarded)));
         let request = format!(

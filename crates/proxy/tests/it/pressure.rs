@@ -295,7 +295,7 @@ fn connections_beyond_the_budget_wait_until_one_ends() {
     drop(first);
     waiting.set_read_timeout(Some(LONG)).unwrap();
     let server = listener.accept().unwrap().0;
-    assert!(crate::common::read_head(&mut waiting).starts_with("HTTP/1.1 200"));
+    assert!(read_head(&mut waiting).starts_with("HTTP/1.1 200"));
     assert_eq!(row.budget("connections").peak, 2);
     drop((waiting, server));
 }
