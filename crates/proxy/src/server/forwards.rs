@@ -255,7 +255,8 @@ mod tests {
         let forward = PortForward { listen, to, protocol, send_proxy: SendProxy::Off };
         let (listen, forwards) = (vec![(Ipv4Addr::LOCALHOST, 0).into()], vec![Arc::new(forward)]);
         let access_log = AccessLog::File(path.clone());
-        let settings = Settings { listen, forwards, access_log, ..Settings::default() };
+        let mut settings = Settings { listen, forwards, access_log, ..Settings::default() };
+        settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
         let server = Server::start(Arc::new(settings)).unwrap();
         let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         client.send_to(b"?", at).unwrap();
