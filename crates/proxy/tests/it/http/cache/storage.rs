@@ -78,13 +78,17 @@ fn a_response_is_stored_before_its_last_bytes_are_sent() {
     );
     let empty = answer("200 OK", "Cache-Control: max-age=60\r\n", "");
     for (nth, said) in [whole, chunks, empty].iter().enumerate() {
+        let grant = |bytes: usize| {
+            let (down, up) = accounts_limits::of(&relay);
+            let until = down + up + bytes as u64;
+            assert!(accounts.set_until("home", until, Span::from_secs(3_600), true));
+        };
+        grant(100_000);
         let client = get(&relay, &origin, &format!("/{nth}"), "");
         let mut server = origin.accept();
         server.head();
         // not enough for all, as the relay's own fields count as well
-        let (down, up) = accounts_limits::of(&relay);
-        let until = down + up + said.len() as u64 + 10;
-        assert!(accounts.set_until("home", until, Span::from_secs(3_600), true));
+        grant(said.len() + 10);
         server.send(said);
         let state = || {
             let waits = relay.status().connections.iter().any(|one| one.waits.is_some());
