@@ -40,6 +40,25 @@ impl LogThrottle {
     }
 }
 
+/// Kinds of refused requests that have a line.
+const REFUSALS: usize = 4;
+
+/// When each kind of refusal was in the log last.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalLines {
+    /// Clients refused before they ask for anything: those without an account, and those of one or of a peer. A scanner's
+    /// refusals hide none of these.
+    pub(crate) door: [LogThrottle; 2],
+    /// Requests and datagrams of the same.
+    pub(crate) requests: [[LogThrottle; REFUSALS]; 2],
+    /// Log-ins with a wrong user or password.
+    pub(crate) wrong_log_ins: LogThrottle,
+    /// Log-ins that were not looked at, because too many wrong ones came before.
+    pub(crate) late_log_ins: LogThrottle,
+    /// Log-ins whose password crossed the network in cleartext.
+    pub(crate) in_the_clear: LogThrottle,
+}
+
 /// How many events a line stands for besides its own, in words that follow others.
 pub(crate) fn left_out_in_words(left_out: u64) -> String {
     match left_out {

@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::error::{Failure, FailureKind};
 use crate::observe::gateway_counts::GatewayCounts;
+use crate::observe::log_throttle::RefusalLines;
 use crate::observe::traces::TraceQueue;
 use crate::observe::udp_counts::UdpCounts;
 use crate::observe::waiting::WaitCount;
@@ -15,7 +16,6 @@ use crate::policy::speed_tests::SpeedTests;
 use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
 use crate::runtime::alerts::AlertState;
-use crate::session::RefusalLines;
 use crate::settings::Settings;
 use crate::transfer::budget::{TransferBudget, TransferShare};
 use ekiden_model::connect::syn_race::Guard;

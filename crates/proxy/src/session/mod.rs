@@ -10,7 +10,6 @@ pub(crate) mod tests;
 
 pub(crate) use context::{OpenedRoute, within};
 pub(crate) use log_entry::{LogEntry, OpenEntry};
-pub(crate) use refusals::RefusalLines;
 
 use crate::error::{Failure, LateFailure};
 use crate::observe::access_log::{AccessLog, CutBy};

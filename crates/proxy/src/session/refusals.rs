@@ -5,25 +5,6 @@ use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::log_throttle::{LogThrottle, left_out_in_words};
 
-/// Kinds of refused requests that have a line.
-const KINDS: usize = 4;
-
-/// When each kind of refusal was in the log last.
-#[derive(Debug, Default)]
-pub(crate) struct RefusalLines {
-    /// Clients refused before they ask for anything: those without an account, and those of one or of a peer. A scanner's
-    /// refusals hide none of these.
-    door: [LogThrottle; 2],
-    /// Requests and datagrams of the same.
-    requests: [[LogThrottle; KINDS]; 2],
-    /// Log-ins with a wrong user or password.
-    pub(super) wrong_log_ins: LogThrottle,
-    /// Log-ins that were not looked at, because too many wrong ones came before.
-    pub(super) late_log_ins: LogThrottle,
-    /// Log-ins whose password crossed the network in cleartext.
-    pub(super) in_the_clear: LogThrottle,
-}
-
 /// Which line a refused request has. Malformed ones and those that lack a log-in have none: any scanner makes them, and
 /// every browser begins without a log-in.
 const fn kind(of: FailureKind) -> Option<usize> {
