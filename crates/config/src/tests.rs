@@ -421,3 +421,12 @@ fn line() -> impl proptest::strategy::Strategy<Value = String> {
         (key, value).prop_map(|(key, value)| format!("{key} = {value}")),
     ]
 }
+
+#[test]
+fn a_value_with_control_characters_stays_on_its_line_of_the_log() {
+    let problems = read("[pressure]\nlow = \"c\\n\\t90 %\"\n", "test.toml").problems;
+    assert!(!problems.is_empty());
+    for problem in &problems {
+        assert!(!problem.line().contains(char::is_control), "{}", problem.line());
+    }
+}

@@ -161,7 +161,8 @@ impl Problem {
         if let Some(hint) = self.hint.lines().next() {
             let _ = write!(out, " ({hint})");
         }
-        out
+        // a value that is quoted may have any
+        out.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
     }
 
     /// Whether the configuration cannot be used because of it.
