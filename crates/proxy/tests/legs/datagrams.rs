@@ -1,7 +1,7 @@
 //! UDP ASSOCIATE as a client, the servers it speaks to, and strangers see it.
 
 use crate::harness::*;
-use crate::name_server::{NameServer, Say, addresses};
+use crate::name_server::{NameServer, SPECIAL, Say, addresses};
 use crate::upstream;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
@@ -327,21 +327,13 @@ fn rules_and_special_addresses_hold_for_datagrams() {
 
 #[test]
 fn datagrams_to_names_of_special_addresses_are_refused() {
-    let none = addresses(&[]);
-    let names = NameServer::start(&[
-        ("loopback.test", addresses(&["127.0.0.1"]), none.clone()),
-        ("six.test", none.clone(), addresses(&["::1"])),
-        ("mapped.test", none.clone(), addresses(&["::ffff:127.0.0.1"])),
-        ("metadata.test", addresses(&["169.254.169.254"]), none.clone()),
-        ("this.test", addresses(&["0.0.0.0"]), none.clone()),
-        ("group.test", addresses(&["224.0.0.1"]), none),
-    ]);
+    let names = NameServer::of_special_addresses();
     let relay = with(|settings| {
         settings.access.allow_destinations = vec![];
         settings.dns.servers = vec![names.address.into()];
     });
     let (client, server) = (Client::of(&relay), Server::new());
-    for name in ["loopback", "six", "mapped", "metadata", "this", "group"] {
+    for name in SPECIAL {
         let head = named(&format!("{name}.test"), server.at().port());
         client.send_raw(&[&head[..], b"x"].concat());
     }

@@ -33,7 +33,23 @@ pub(crate) struct NameServer {
     gate: Arc<(Mutex<bool>, Condvar)>,
 }
 
+/// Names whose addresses are of this machine, its link, or a group.
+pub(crate) const SPECIAL: [&str; 6] = ["loopback", "six", "mapped", "metadata", "this", "group"];
+
 impl NameServer {
+    /// One for [`SPECIAL`] below `test`.
+    pub(crate) fn of_special_addresses() -> Self {
+        let none = addresses(&[]);
+        Self::start(&[
+            ("loopback.test", addresses(&["127.0.0.1"]), none.clone()),
+            ("six.test", none.clone(), addresses(&["::1"])),
+            ("mapped.test", none.clone(), addresses(&["::ffff:127.0.0.1"])),
+            ("metadata.test", addresses(&["169.254.169.254"]), none.clone()),
+            ("this.test", addresses(&["0.0.0.0"]), none.clone()),
+            ("group.test", addresses(&["224.0.0.1"]), none),
+        ])
+    }
+
     /// For each name what is said to a question for A, and to one for AAAA. Other names do not exist.
     pub(crate) fn start(names: &[(&str, Say, Say)]) -> Self {
         let socket = UdpSocket::bind(loopback(0)).unwrap();

@@ -1,7 +1,7 @@
 //! Names that resolve to where their asker may not go.
 
 use crate::harness::*;
-use crate::name_server::{NameServer, addresses};
+use crate::name_server::{NameServer, SPECIAL, addresses};
 use crate::upstream::{Script, add, scripted};
 use ekiden_proxy::settings::{Access, HostPattern, Pattern, Rule, Settings};
 use std::net::TcpListener;
@@ -27,18 +27,10 @@ fn echo_everywhere() -> u16 {
 
 #[test]
 fn refuses_a_name_by_its_resolved_address() {
-    let none = addresses(&[]);
-    let server = NameServer::start(&[
-        ("loopback.test", addresses(&["127.0.0.1"]), none.clone()),
-        ("six.test", none.clone(), addresses(&["::1"])),
-        ("mapped.test", none.clone(), addresses(&["::ffff:127.0.0.1"])),
-        ("metadata.test", addresses(&["169.254.169.254"]), none.clone()),
-        ("this.test", addresses(&["0.0.0.0"]), none.clone()),
-        ("group.test", addresses(&["224.0.0.1"]), none),
-    ]);
+    let server = NameServer::of_special_addresses();
     let port = echo_everywhere();
     let relay = asking(&server, &[]);
-    for name in ["loopback", "six", "mapped", "metadata", "this", "group"] {
+    for name in SPECIAL {
         let text = refusal(relay.address, format!("{name}.test:{port}"));
         assert!(text.starts_with("HTTP/1.1 403") && text.contains("--allow-destination"), "{text}");
         assert_eq!(socks5(relay.address, &format!("{name}.test"), port).0, 2, "{name}");

@@ -380,16 +380,23 @@ fn answer(respond: &mut SendResponse<Bytes>, status: u16) {
 mod tests {
     use super::*;
 
+    impl Common {
+        /// Of a connection that has had no stream.
+        pub(super) fn unused() -> Self {
+            Self {
+                slow: Arc::default(),
+                untaken: Arc::new(Untaken::new(Arc::default(), FIRST_WINDOW)),
+                kept: Arc::default(),
+                control: Arc::default(),
+                unserved: AtomicU32::new(0),
+                given_up: AtomicU32::new(0),
+            }
+        }
+    }
+
     #[test]
     fn unserved_requests_count_until_one_is_served() {
-        let all = Common {
-            slow: Arc::default(),
-            untaken: Arc::new(Untaken::new(Arc::default(), FIRST_WINDOW)),
-            kept: Arc::default(),
-            control: Arc::default(),
-            unserved: AtomicU32::new(0),
-            given_up: AtomicU32::new(0),
-        };
+        let all = Common::unused();
         let answers =
             |count: u32, status, served| (0..count).for_each(|_| all.on_answer(status, served));
         answers(UNSERVED - 1, 200, false);

@@ -3,13 +3,10 @@
 use super::*;
 use crate::inbound::http::plan::head_limits;
 use crate::inbound::tls::begin_stream;
-use crate::inbound::tls::h2::FIRST_WINDOW;
-use crate::inbound::tls::h2::untaken::Untaken;
 use crate::observe::access_log::AccessLog;
 use crate::session::tests::fixture;
 use crate::settings::{AccessLog as Setting, Settings};
 use std::fs;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
@@ -35,14 +32,7 @@ async fn a_stream_within_a_connection_that_was_cut_is_logged_as_the_relay_s_cut(
         write_all(&inside, asked.as_bytes()).await.unwrap();
         let (mut server, _) = listener.accept().await.unwrap();
         server.read_exact(&mut [0; 4]).await.unwrap();
-        let all = Common {
-            slow: Arc::default(),
-            untaken: Arc::new(Untaken::new(Arc::default(), FIRST_WINDOW)),
-            kept: Arc::default(),
-            control: Arc::default(),
-            unserved: AtomicU32::new(0),
-            given_up: AtomicU32::new(0),
-        };
+        let all = Common::unused();
         let held = session.permit.hold(STREAM).await.unwrap();
         let (tunnel, of) = ((Method::CONNECT, Tunnel::Bytes), (1, Arc::new(all), entry));
         let patience = [Span::from_secs(600); 2];
