@@ -28,7 +28,7 @@ use read_limit::{Allowance, ReadLimit};
 use slow::SlowStreams;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use stream::{H2Stream, STREAM, StreamBroken, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -77,9 +77,20 @@ struct Common {
     unserved: AtomicU32,
     /// Streams that were reset before their answer, less those that were answered.
     given_up: AtomicU32,
+    /// See [`Common::set_cut`].
+    cut: AtomicBool,
 }
 
 impl Common {
+    /// The relay ends the connection, by a limit. Streams that are not whole are its cut, and no client's.
+    fn set_cut(&self) {
+        self.cut.store(true, Relaxed);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.load(Relaxed)
+    }
+
     /// Whether the connection ends: control frames are too many, or unserved requests, refused heads or resets have reached
     /// so many times their limit.
     fn is_over(&self, times: u32) -> bool {
@@ -156,9 +167,10 @@ where
     let mut streams = JoinSet::new();
     let slow = Arc::new(SlowStreams::default());
     let (unserved, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
-    let all = Arc::new(Common { slow, untaken, kept, control, unserved, given_up });
+    let cut = AtomicBool::new(false);
+    let all = Arc::new(Common { slow, untaken, kept, control, unserved, given_up, cut });
     let mut stopping = session.stopping.clone();
-    let (mut asked_to_end, mut cut, mut wide) = (false, false, false);
+    let (mut asked_to_end, mut wide) = (false, false);
     // the connection's window, what counts, and the head that goes on with the end of its time
     let (mut window, mut counted) = (0, head);
     let mut unfinished: Option<(u64, Instant)> = None;
@@ -169,13 +181,14 @@ where
             asked_to_end = true;
         }
         // a graceful end waits for the client to acknowledge it
-        if all.is_over(2) && !cut {
+        if all.is_over(2) && !all.is_cut() {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-            cut = true;
+            all.set_cut();
         }
         let needed = head + window + all.kept.beside(head, window);
         if counted != needed && !held.resize(needed).await {
             tracing::debug!(client = %session.address, "HTTP/2: no memory for what the client has sent");
+            all.set_cut();
             return Ok(());
         }
         counted = needed;
@@ -190,7 +203,7 @@ where
                 let little = !wide || session.permit.is_memory_short();
                 let most = if little { READ_LITTLE } else { READ_AT_ONCE };
                 let accepted = poll_request(most, &mut connection, &mut allowance, &mut paid, cx);
-                let over = !asked_to_end && all.is_over(1) || !cut && all.is_over(2);
+                let over = !asked_to_end && all.is_over(1) || !all.is_cut() && all.is_over(2);
                 if accepted.is_pending() && over {
                     return Poll::Ready(NextStep::Look);
                 }
@@ -240,6 +253,7 @@ where
             }
             NextStep::Kept => {}
             NextStep::Late if all.kept.unfinished() == unfinished.map(|(nth, _)| nth) => {
+                all.set_cut();
                 return Ok(());
             }
             NextStep::Late => {}
@@ -390,6 +404,7 @@ mod tests {
                 control: Arc::default(),
                 unserved: AtomicU32::new(0),
                 given_up: AtomicU32::new(0),
+                cut: AtomicBool::new(false),
             }
         }
     }

@@ -76,7 +76,7 @@ impl Drop for H2Stream {
         // the session must not take a cut for an end of stream, nor one of its connection for its client's
         match self.entry.outer() {
             _ if self.whole.load(Relaxed) => {}
-            Some(outer) if outer.has_ended() => self.entry.end(),
+            Some(outer) if outer.has_ended() || self.all.is_cut() => self.entry.end(),
             _ => self.inside.abort("the stream was cut"),
         }
     }
