@@ -130,6 +130,7 @@ fn a_relay_that_stops_ends_flows_of_packets() {
     assert_eq!(far.code(), Some(0));
     let line = logged(&far).pop().unwrap();
     assert!(line["result"].as_str().unwrap().starts_with("the relay is stopping; "), "{line}");
+    assert_eq!(line["cut_by"], "relay", "{line}");
     let said = far.log();
     assert!(said.contains("stopped: 1 connection finished"), "{said}");
 }

@@ -244,36 +244,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_s_flow_that_is_cut_off_is_logged_as_the_relay_s_cut() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("access.log");
-        let [_, at] = free();
-        let beyond = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let to = beyond.local_addr().unwrap().to_string();
-        let to = Destination::parse(&to, None).unwrap();
-        let (listen, protocol) = (vec![at], ForwardProtocol::Udp);
-        let forward = PortForward { listen, to, protocol, send_proxy: SendProxy::Off };
-        let (listen, forwards) = (vec![(Ipv4Addr::LOCALHOST, 0).into()], vec![Arc::new(forward)]);
-        let access_log = AccessLog::File(path.clone());
-        let mut settings = Settings { listen, forwards, access_log, ..Settings::default() };
-        settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
-        let server = Server::start(Arc::new(settings)).unwrap();
-        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        client.send_to(b"?", at).unwrap();
-        let cut = async {
-            while server.status().udp.datagrams_up == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            server.handle().cut();
-            while !server.status().connections.is_empty() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), cut).await.expect("it goes on");
-        assert!(server.handle().pending_lines().wait(Duration::from_secs(60)));
-        let text = std::fs::read_to_string(&path).unwrap();
-        let cut = "\"cut_by\":\"relay\",\"result\":\"cut off; 1 datagrams up, 0 down\"";
-        assert!(text.contains(cut), "{text}");
+    async fn a_client_s_flow_that_the_relay_ends_is_logged_as_its_cut() {
+        for why in ["cut off", "the relay is stopping", "the port is closed"] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("access.log");
+            let [_, at] = free();
+            let beyond = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = beyond.local_addr().unwrap().to_string();
+            let to = Destination::parse(&to, None).unwrap();
+            let (listen, protocol) = (vec![at], ForwardProtocol::Udp);
+            let forward = PortForward { listen, to, protocol, send_proxy: SendProxy::Off };
+            let forwards = vec![Arc::new(forward)];
+            let listen = vec![(Ipv4Addr::LOCALHOST, 0).into()];
+            let access_log = AccessLog::File(path.clone());
+            let mut settings = Settings { listen, forwards, access_log, ..Settings::default() };
+            settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
+            let server = Server::start(Arc::new(settings)).unwrap();
+            let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(b"?", at).unwrap();
+            let cut = async {
+                while server.status().udp.datagrams_up == 0 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                match why {
+                    "cut off" => assert_eq!(server.handle().cut(), 1),
+                    "the port is closed" => server.inner.stop_forwarding(),
+                    _ => assert!(!server.inner.stopping.send_replace(true)),
+                }
+                while !server.status().connections.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), cut).await.expect("it goes on");
+            assert!(server.handle().pending_lines().wait(Duration::from_secs(60)));
+            let text = std::fs::read_to_string(&path).unwrap();
+            let result =
+                format!("\"cut_by\":\"relay\",\"result\":\"{why}; 1 datagrams up, 0 down\"");
+            assert!(text.contains(&result), "{text}");
+        }
     }
 
     #[tokio::test]

@@ -605,13 +605,23 @@ fn ask_from(last: u8, relay: &Relay) -> (u8, SocketAddr, TcpStream) {
 
 #[test]
 fn the_longest_idle_of_the_largest_ends_for_a_newcomer() {
-    let relay = with(|settings| settings.udp.associations = 3);
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access");
+    let relay = with(|settings| {
+        settings.udp.associations = 3;
+        settings.access_log = AccessLog::File(log.clone());
+    });
     let mut large = [ask(relay.address), ask(relay.address)];
     let small = ask_from(2, &relay);
     let newcomer = ask_from(3, &relay);
     assert_eq!([large[0].0, large[1].0, small.0, newcomer.0], [0; 4]);
     assert_eq!(large[0].2.read(&mut [0]).unwrap(), 0, "its connection ends in order");
     assert_eq!((counts(&relay).associations, counts(&relay).gave_way), (3, 1));
+    let line = eventually("its line", || {
+        std::fs::read_to_string(&log).ok().filter(|text| text.ends_with('\n'))
+    });
+    let cut = "\"cut_by\":\"relay\",\"result\":\"its place went to another association";
+    assert!(line.contains(cut), "{line}");
     // each has one
     assert_eq!([ask(relay.address).0, ask_from(2, &relay).0, ask_from(4, &relay).0], [1; 3]);
 }

@@ -8,7 +8,7 @@
 //! The request is checked and answered by `inbound::http::connect_udp`. Nothing here waits for the client: a datagram
 //! that it does not take in time is dropped.
 
-use super::{GAVE_WAY, begin, end_if_refused, paths, wait, within_limits_or_over};
+use super::{GAVE_WAY, begin, cut_by_relay, end_if_refused, paths, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::Failure;
 use crate::observe::registry::ConnectionState;
@@ -161,7 +161,9 @@ impl<'a> CapsuleFlow<'a> {
                     Err(error) => Err(error.into()),
                 },
                 () = self.way.ready() => self.receive_from_outside(),
-                () = self.tally.gives_way() => return FlowEnd::Closed(GAVE_WAY.to_owned()),
+                () = self.tally.gives_way() => {
+                    return FlowEnd::Closed(cut_by_relay(self.entry, GAVE_WAY));
+                }
                 drained = self.backlog.drain(client), if self.backlog.is_waiting() => {
                     drained.map(|()| false).map_err(FlowEnd::from)
                 }
@@ -284,6 +286,7 @@ impl<'a> CapsuleFlow<'a> {
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        within_limits_or_over(self.session.share().as_deref(), &mut self.tally, direction, bytes)
+        let counted = (&mut self.tally, &mut *self.entry);
+        within_limits_or_over(self.session.share().as_deref(), counted, direction, bytes)
     }
 }

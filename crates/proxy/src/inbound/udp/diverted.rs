@@ -33,9 +33,7 @@ impl ForwardFlow {
         self.ends_with_path = true;
         let end = tokio::select! {
             end = self.run_diverted(&mut packets) => end,
-            _ = stopping.wait_for(|stopping| *stopping) => {
-                FlowEnd::Closed("the relay is stopping".to_owned())
-            }
+            _ = stopping.wait_for(|stopping| *stopping) => self.cut("the relay is stopping"),
         };
         if let FlowEnd::Failed(failure) = &end {
             self.registration.count(failure);

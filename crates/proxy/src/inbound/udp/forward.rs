@@ -1,7 +1,7 @@
 //! Datagrams to a forwarded port: each client has a flow to the port's one destination, by rules and routes as
 //! all have. A flow is registered and logged as connections are, and counts as an association.
 
-use super::{GAVE_WAY, drop_datagram, no_association, wait, within_limits_or_over};
+use super::{GAVE_WAY, cut_by_relay, drop_datagram, no_association, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::{AccessLog, CutBy};
@@ -179,7 +179,9 @@ impl ForwardFlow {
     ) {
         let why = tokio::select! {
             why = self.run(&mut packets) => why.to_string(),
-            _ = stopping.wait_for(|stopping| *stopping) => "the relay is stopping".to_owned(),
+            _ = stopping.wait_for(|stopping| *stopping) => {
+                cut_by_relay(&mut self.entry, "the relay is stopping")
+            }
         };
         self.end = Some(why);
     }
@@ -194,10 +196,10 @@ impl ForwardFlow {
             let moved = tokio::select! {
                 packet = packets.recv() => match packet {
                     Some(packet) => self.forward(&packet),
-                    None => return FlowEnd::Closed("the port is closed".to_owned()),
+                    None => return self.cut("the port is closed"),
                 },
                 () = self.way.ready() => self.receive(),
-                () = self.tally.gives_way() => return FlowEnd::Closed(GAVE_WAY.to_owned()),
+                () = self.tally.gives_way() => return self.cut(GAVE_WAY),
                 () = wait(last + idle) => continue,
             };
             match moved {
@@ -206,6 +208,10 @@ impl ForwardFlow {
                 Err(why) => return why,
             }
         }
+    }
+
+    pub(super) fn cut(&mut self, why: &str) -> FlowEnd {
+        FlowEnd::Closed(cut_by_relay(&mut self.entry, why))
     }
 
     pub(super) fn forward(&mut self, packet: &[u8]) -> Result<bool, FlowEnd> {
@@ -269,7 +275,8 @@ impl ForwardFlow {
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        within_limits_or_over(self.share.as_deref(), &mut self.tally, direction, bytes)
+        let counted = (&mut self.tally, &mut self.entry);
+        within_limits_or_over(self.share.as_deref(), counted, direction, bytes)
     }
 }
 

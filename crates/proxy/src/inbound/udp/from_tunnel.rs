@@ -1,7 +1,7 @@
 //! Packet flows from a tunnel: datagrams to one destination, by this relay's routes and rules,
 //! registered and logged as connections are.
 
-use super::{GAVE_WAY, end_if_refused, no_association, wait, within_limits_or_over};
+use super::{GAVE_WAY, cut_by_relay, end_if_refused, no_association, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::{AccessLog, CutBy};
@@ -80,7 +80,7 @@ impl PacketFlow {
         let end = tokio::select! {
             end = self.run() => end,
             _ = stopping.wait_for(|stopping| *stopping) => {
-                FlowEnd::Closed("the relay is stopping".to_owned())
+                FlowEnd::Closed(cut_by_relay(&mut self.entry, "the relay is stopping"))
             }
         };
         self.end = Some(end);
@@ -108,7 +108,9 @@ impl PacketFlow {
                     }
                 },
                 () = way.ready() => self.receive_from_outside(&mut way),
-                () = self.tally.gives_way() => return FlowEnd::Closed(GAVE_WAY.to_owned()),
+                () = self.tally.gives_way() => {
+                    return FlowEnd::Closed(cut_by_relay(&mut self.entry, GAVE_WAY));
+                }
                 () = wait(last + idle) => continue,
             };
             match moved {
@@ -228,7 +230,8 @@ impl PacketFlow {
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        within_limits_or_over(self.share.as_deref(), &mut self.tally, direction, bytes)
+        let counted = (&mut self.tally, &mut self.entry);
+        within_limits_or_over(self.share.as_deref(), counted, direction, bytes)
     }
 
     fn cut(&mut self) -> FlowEnd {

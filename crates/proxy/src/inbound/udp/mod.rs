@@ -23,6 +23,7 @@ pub(crate) use crate::inbound::udp::from_tunnel::PacketFlow;
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::inbound::udp::client_port::ClientPort;
+use crate::observe::access_log::CutBy;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::observe::udp_counts::{DropReason, Holder, UdpTally};
@@ -150,13 +151,15 @@ impl Association<'_> {
                 return format!("silent for {idle}");
             }
             let turn = tokio::select! {
-                ended = until_closed(self.session, &mut self.discarded) => Turn::Ended(ended),
+                ended = until_closed(self.session, self.entry, &mut self.discarded) => {
+                    Turn::Ended(ended)
+                }
                 ready = self.port.readable() => match ready {
                     Ok(()) => Turn::Client,
                     Err(error) => Turn::Ended(format!("its port broke: {error}")),
                 },
                 () = self.way.ready() => Turn::DatagramPaths,
-                () = self.tally.gives_way() => Turn::Ended(GAVE_WAY.to_owned()),
+                () = self.tally.gives_way() => Turn::Ended(cut_by_relay(self.entry, GAVE_WAY)),
                 () = wait(until) => continue,
             };
             match turn {
@@ -288,6 +291,12 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
     Ok((tally, place))
 }
 
+/// A limit or a stop of this relay ends the flow of this entry. Returns why, for its line. Silence is a flow's own end.
+fn cut_by_relay(entry: &mut LogEntry, why: impl Into<String>) -> String {
+    entry.cut_by = Some(CutBy::Relay);
+    why.into()
+}
+
 /// Why an association ended that another one took the place of.
 const GAVE_WAY: &str =
     "its place went to another association, because all are in use (`associations` in [udp])";
@@ -324,17 +333,17 @@ fn within_limits(
     passes
 }
 
-/// The same for a flow that ends with its account's quota: `Err` says why none may pass any more.
+/// The same for a flow that ends with its account's quota, which cuts it: `Err` says why none may pass any more.
 fn within_limits_or_over(
     share: Option<&AccountConnection>,
-    tally: &mut UdpTally,
+    (tally, entry): (&mut UdpTally, &mut LogEntry),
     direction: Direction,
     bytes: usize,
 ) -> Result<bool, Failure> {
     within_limits(share, tally, direction, bytes).ok_or_else(|| {
         let why = share.and_then(AccountConnection::ended);
         let why = why.unwrap_or_else(|| "the account has nothing left".to_owned());
-        Failure::new(FailureKind::Denied, why)
+        Failure::new(FailureKind::Denied, cut_by_relay(entry, why))
     })
 }
 
@@ -383,7 +392,7 @@ async fn wait(until: Time) {
 }
 
 /// Reads and discards until the client's connection ends, or has brought too much.
-async fn until_closed(session: &Session, discarded: &mut usize) -> String {
+async fn until_closed(session: &Session, entry: &mut LogEntry, discarded: &mut usize) -> String {
     let stream = &session.client;
     loop {
         let read = match stream.readable().await {
@@ -396,9 +405,10 @@ async fn until_closed(session: &Session, discarded: &mut usize) -> String {
                 session.count_moved(Direction::Up, n);
                 *discarded += n;
                 if *discarded > MOST_DISCARDED {
-                    return format!(
+                    let why = format!(
                         "the client sent more than {MOST_DISCARDED} bytes on the TCP connection of its association, where none have a meaning"
                     );
+                    return cut_by_relay(entry, why);
                 }
             }
             Err(error) if is_transient(&error) => {}
