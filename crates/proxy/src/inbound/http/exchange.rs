@@ -289,7 +289,7 @@ async fn download(
         let (response, used) = match read {
             Ok(Some(read)) => read,
             Ok(None) => {
-                if !more(origin, plan, progress, interim, &mut held).await? {
+                if !more(session, origin, plan, progress, interim, &mut held).await? {
                     return Err(no_memory());
                 }
                 continue;
@@ -366,6 +366,7 @@ async fn download(
 
 /// Reads more of an answer's head; `false` where there is no memory for it. `begun`: an interim answer came.
 async fn more(
+    session: &Session,
     origin: &mut Origin,
     plan: &ForwardPlan,
     progress: &Progress,
@@ -389,11 +390,57 @@ async fn more(
     };
     let text = format!("{who} closed the connection before it answered: {error}");
     let failure = Failure::new(FailureKind::Closed, text);
-    // a cut answer may be the origin's, and the client may have kept a body back for too long
-    if let Some(hop) = hop.filter(|_| silent && progress.has_sent_all()) {
+    // a cut answer may be the origin's, the client may have kept a body back for too long, or this relay has cut both
+    let at_fault = silent && progress.has_sent_all() && !session.is_cut_off();
+    if let Some(hop) = hop.filter(|_| at_fault) {
         let there = origin.answer.as_ref().and_then(|answer| answer.failure());
         hop.on_failure(there.as_ref().unwrap_or(&failure));
         return Err(ExchangeError::NoAnswer(failure));
     }
     Err(ExchangeError::Failed(failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::inbound::detect;
+    use crate::session::tests::fixture;
+    use crate::settings::{Route, Settings, Upstream, UpstreamProtocol};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_cut_by_the_relay_is_no_failure_of_the_upstream() {
+        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = proxy.local_addr().unwrap();
+        let upstream = Upstream::new(UpstreamProtocol::Http, at.ip().to_string(), at.port());
+        let mut settings = Settings::default();
+        settings.upstreams.insert("near".into(), upstream);
+        let (to, through) = (vec![], vec![vec!["near".to_owned()]]);
+        let (leg, client_leg) = ("direct".into(), "client".into());
+        settings.routes = vec![Route { to, through, leg, client_leg }];
+        for (cut, failures) in [(true, 0), (false, 1)] {
+            let made = fixture("127.0.0.1", None, settings.clone()).await;
+            let config = Arc::clone(&made.session.config);
+            let entry = Arc::clone(&made.session.registration.entry);
+            let mut client = made.client;
+            let asking = async {
+                let request = b"GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n";
+                client.write_all(request).await.unwrap();
+                let (mut asked, _) = proxy.accept().await.unwrap();
+                assert!(asked.read(&mut [0; 4096]).await.unwrap() > 0);
+                if cut {
+                    // its task is not known here, so that the leg breaks before that is gone
+                    entry.end();
+                }
+                drop(asked);
+                client.read_to_end(&mut Vec::new()).await.unwrap();
+                drop(client);
+            };
+            tokio::join!(Box::pin(detect::serve(made.session)), asking);
+            assert_eq!(config.upstream_status(&[])[0].failures, failures, "{cut}");
+            assert_eq!(made.registry.totals.failed.load(Relaxed), u64::from(failures), "{cut}");
+        }
+    }
 }
