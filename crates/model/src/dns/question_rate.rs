@@ -49,6 +49,11 @@ impl QuestionRate {
 
     /// A question comes: whether it may. `proven`: its asker has shown that the address is its own, by a cookie or by TCP.
     pub fn on_question(&mut self, now: Time, asker: Asker, proven: bool) -> bool {
+        self.on_questions(now, asker, proven, 1)
+    }
+
+    /// So many questions come, of which one is worth nothing without the others: whether all may. If not, none counts.
+    pub fn on_questions(&mut self, now: Time, asker: Asker, proven: bool, n: u32) -> bool {
         let key = (asker, proven);
         if !self.clients.contains_key(&key) {
             self.forget(now);
@@ -59,8 +64,9 @@ impl QuestionRate {
             None if full => &mut self.others,
             None => self.clients.entry(key).or_insert(now),
         };
-        let next = now.max(*full_at) + self.gap;
-        let allowed = next <= now + self.burst.max(self.gap);
+        let cost = self.gap.saturating_mul(n.into());
+        let next = now.max(*full_at) + cost;
+        let allowed = next <= now + self.burst.max(cost);
         if allowed {
             *full_at = next;
         }
@@ -128,6 +134,20 @@ mod tests {
             let again = (0..).take_while(|_| limit.on_question(now, client.clone(), true)).count();
             prop_assert!(again as u64 >= burst * u64::from(rate), "{}", again);
         }
+    }
+
+    #[test]
+    fn questions_that_belong_together_all_count_or_none() {
+        let mut limit = QuestionRate::new(1);
+        let client = ip("192.0.2.1");
+        assert!(limit.on_questions(at(0), client.clone(), true, 2), "the burst");
+        for now in [0, 500, 1_000, 1_999] {
+            assert!(!limit.on_questions(at(now), client.clone(), true, 2), "one is left at most");
+        }
+        assert!(limit.on_questions(at(2_000), client.clone(), true, 2), "what was refused is left");
+        assert!(!limit.on_question(at(2_000), client, true));
+        // more than ever come at once: all, where nothing came before
+        assert!(limit.on_questions(at(0), ip("192.0.2.2"), true, 9));
     }
 
     #[test]

@@ -48,19 +48,27 @@ impl NameRate {
     /// A question for a destination's name is to begin: whether it may. What this relay asks for itself always may.
     /// `known`: addresses of the name's other family are kept.
     pub(crate) fn on_question(&self, asker: &Asker, known: bool) -> bool {
-        self.on_question_at(clock::now(), asker, known)
+        self.on_questions(asker, 1, known)
     }
 
-    fn on_question_at(&self, now: Time, asker: &Asker, known: bool) -> bool {
+    /// So many of one name are to begin, of which one is worth nothing without the others: all may, or none.
+    pub(crate) fn on_questions(&self, asker: &Asker, n: u32, known: bool) -> bool {
+        self.on_questions_at(clock::now(), asker, n, known)
+    }
+
+    fn on_questions_at(&self, now: Time, asker: &Asker, n: u32, known: bool) -> bool {
         let [new, other] = match asker {
             Asker::Relay => return true,
             Asker::Client(_) => &self.addresses,
             Asker::Account(_) | Asker::Peer(_) => &self.groups,
         };
         // it is one rate, whatever its door proves
-        let takes = |rate: &Mutex<QuestionRate>| locked(rate).on_question(now, asker.clone(), true);
+        let takes =
+            |rate: &Mutex<QuestionRate>| locked(rate).on_questions(now, asker.clone(), true, n);
         let allowed = (known && takes(other)) || takes(new);
-        self.limited.fetch_add(u64::from(!allowed), Relaxed);
+        if !allowed {
+            self.limited.fetch_add(n.into(), Relaxed);
+        }
         allowed
     }
 
@@ -87,7 +95,7 @@ mod tests {
         let rate = NameRate::new(&Dns::default());
         let now = Time::ZERO + Span::from_secs(1);
         let of = |asker: &Asker, known| {
-            (0..400_000).take_while(|_| rate.on_question_at(now, asker, known)).count()
+            (0..400_000).take_while(|_| rate.on_questions_at(now, asker, 1, known)).count()
         };
         let at_once = |asker: &Asker| of(asker, false);
         let client = Asker::at([192, 0, 2, 1].into());
@@ -97,12 +105,31 @@ mod tests {
         assert_eq!(at_once(&Asker::Relay), 400_000);
         // the other family of known names leaves others theirs, and has an end
         let other = Asker::at([192, 0, 2, 3].into());
-        assert_eq!((0..10_000).filter(|_| rate.on_question_at(now, &other, true)).count(), 10_000);
+        let allowed = (0..10_000).filter(|_| rate.on_questions_at(now, &other, 1, true));
+        assert_eq!(allowed.count(), 10_000);
         assert_eq!(at_once(&other), 10_000);
         assert_eq!([of(&other, true), of(&client, true)], [0, 10_000]);
         assert_eq!(rate.limited(), 6);
         // nobody else's, and not for ever
-        assert!(rate.on_question_at(now, &Asker::at([192, 0, 2, 2].into()), false));
-        assert!(rate.on_question_at(now + Span::from_millis(1), &client, false));
+        assert!(rate.on_questions_at(now, &Asker::at([192, 0, 2, 2].into()), 1, false));
+        assert!(rate.on_questions_at(now + Span::from_millis(1), &client, 1, false));
+    }
+
+    #[test]
+    fn names_within_the_rate_have_both_their_questions_however_many_are_above_it() {
+        let rate = NameRate::new(&Dns::default());
+        let client = Asker::at([192, 0, 2, 1].into());
+        let mut now = Time::ZERO + Span::from_secs(1);
+        let mut names = 0;
+        while rate.on_questions_at(now, &client, 2, false) {
+            names += 1;
+        }
+        assert_eq!((names, rate.limited()), (5_000, 2));
+        // ten thousand within a second
+        for _ in 0..10_000 {
+            now += Span::from_micros(100);
+            names += u32::from(rate.on_questions_at(now, &client, 2, false));
+        }
+        assert_eq!(names, 5_500);
     }
 }

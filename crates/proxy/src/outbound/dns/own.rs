@@ -211,6 +211,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn with_a_translator_a_new_name_takes_both_its_questions_or_none() {
+        let (config, dns) = without_servers(|dns| {
+            dns.nat64 = Some("64:ff9b::/96".parse().unwrap());
+            dns.prefer = Family::Ipv6Only;
+        });
+        let client = Asker::at([192, 0, 2, 1].into());
+        let mut looked = 0;
+        while lookup(&config, &format!("n{looked}.example"), true, &client).await != too_many() {
+            looked += 1;
+        }
+        assert!(looked >= 25, "{looked}");
+        assert_eq!(dns.name_rate.limited(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn with_a_translator_a_name_that_failed_a_moment_ago_costs_nothing() {
         let (config, dns) = without_servers(|dns| {
             dns.nat64 = Some("64:ff9b::/96".parse().unwrap());

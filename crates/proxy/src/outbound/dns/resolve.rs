@@ -12,7 +12,6 @@ use ekiden_model::dns::{Asker, Decision, Found, Outcome, Released};
 use ekiden_model::units::{Span, Time};
 use hickory_resolver::proto::rr::RecordType;
 use std::convert::Infallible;
-use std::iter;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -102,36 +101,29 @@ impl Names {
     }
 
     /// Whether servers would be asked for a destination's addresses beyond the asker's rate. Otherwise the question counts,
-    /// and with it that for IPv4 which a translator needs where there is no IPv6.
+    /// and with it that for IPv4 which a translator needs where there is no IPv6. One is worth nothing without the other.
     pub(super) fn is_above_rate(&self, question: &Question) -> bool {
-        let translated = self.nat64().is_some() && Nat64::applies(question);
-        // who waits for another's question shares what follows, too
-        let follows = translated && {
-            let (key, now) = (self.key(question), clock::now());
-            let answers = locked(&self.shared.dns.answers);
-            answers.kept(now, &key).is_some() || answers.begins(now, &key)
-        };
-        let of_v4 = follows.then(|| question.of_kind(RecordType::A));
-        iter::once(question).chain(&of_v4).any(|question| self.one_is_above_rate(question))
-    }
-
-    fn one_is_above_rate(&self, question: &Question) -> bool {
         if special(question).is_some() {
             return false;
         }
-        let other = match question.kind {
+        let other = question.of_kind(match question.kind {
             RecordType::A => RecordType::AAAA,
             _ => RecordType::A,
-        };
-        let (key, other) = (self.key(question), self.key(&question.of_kind(other)));
+        });
+        let translated = self.nat64().is_some() && Nat64::applies(question);
+        let (key, other) = (self.key(question), self.key(&other));
         let (dns, now) = (&self.shared.dns, clock::now());
-        let (is_known, is_new) = {
+        let (is_known, new) = {
             let answers = locked(&dns.answers);
-            let other = answers.kept(now, &other);
-            let is_known = other.is_some_and(|answer| !answer.addresses.is_empty());
-            (is_known, answers.begins(now, &key))
+            let of_other = answers.kept(now, &other);
+            let is_known = of_other.is_some_and(|answer| !answer.addresses.is_empty());
+            let begins = answers.begins(now, &key);
+            // who waits for another's question shares what follows, too
+            let kept = || answers.kept(now, &key).is_some();
+            let follows = translated && (begins || kept()) && answers.begins(now, &other);
+            (is_known, u32::from(begins) + u32::from(follows))
         };
-        is_new && !dns.name_rate.on_question(&self.asker, is_known)
+        new > 0 && !dns.name_rate.on_questions(&self.asker, new, is_known)
     }
 
     /// An answer with addresses that has ended, where servers are not to be asked (RFC 8767).
