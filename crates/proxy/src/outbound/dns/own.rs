@@ -75,7 +75,7 @@ mod tests {
     use ekiden_model::dns::Found;
     use ekiden_model::units::Span;
     use hickory_resolver::proto::op::{Message, OpCode, Query};
-    use hickory_resolver::proto::rr::rdata::{A, SOA};
+    use hickory_resolver::proto::rr::rdata::{A, AAAA, SOA};
     use hickory_resolver::proto::rr::{Name, RData, Record};
     use std::fs;
 
@@ -83,11 +83,15 @@ mod tests {
 
     /// That a name has one address of IPv4, or that it has none of IPv6, is kept for so long.
     fn keep(dns: &DnsState, name: &str, kind: RecordType, ttl: Span) {
+        let of_v4 = (kind == RecordType::A).then(|| RData::A(A::new(192, 0, 2, 7)));
+        keep_data(dns, name, kind, of_v4, ttl);
+    }
+
+    fn keep_data(dns: &DnsState, name: &str, kind: RecordType, data: Option<RData>, ttl: Span) {
         let question = Question::new(Name::from_ascii(name).unwrap(), kind);
         let mut reply = Message::response(7, OpCode::Query);
         reply.add_query(Query::query(question.name.clone(), kind));
-        if kind == RecordType::A {
-            let data = RData::A(A::new(192, 0, 2, 7));
+        if let Some(data) = data {
             reply.add_answer(Record::from_rdata(question.name.clone(), 60, data));
         } else {
             let zone = question.name.base_name();
@@ -223,6 +227,23 @@ mod tests {
         }
         assert!(looked >= 25, "{looked}");
         assert_eq!(dns.name_rate.limited(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_a_translator_a_known_name_that_has_ipv6_costs_nothing() {
+        let (config, dns) = without_servers(|dns| {
+            dns.nat64 = Some("64:ff9b::/96".parse().unwrap());
+            dns.prefer = Family::Ipv6Only;
+        });
+        let client = Asker::at([192, 0, 2, 1].into());
+        let address = AAAA::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
+        let data = Some(RData::AAAA(address));
+        keep_data(&dns, "six.example.", RecordType::AAAA, data, MINUTE);
+        for _ in 0..200 {
+            let found = lookup(&config, "six.example", true, &client).await;
+            assert_eq!(found, Ok(vec![address.0.into()]), "for IPv4 nobody is asked");
+        }
+        assert_eq!(dns.name_rate.limited(), 0);
     }
 
     #[tokio::test(start_paused = true)]

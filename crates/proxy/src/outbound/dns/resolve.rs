@@ -119,8 +119,8 @@ impl Names {
             let is_known = of_other.is_some_and(|answer| !answer.addresses.is_empty());
             let begins = answers.begins(now, &key);
             // who waits for another's question shares what follows, too
-            let kept = || answers.kept(now, &key).is_some();
-            let follows = translated && (begins || kept()) && answers.begins(now, &other);
+            let lacking = || answers.kept(now, &key).is_some_and(|answer| Nat64::lacks(answer));
+            let follows = translated && (begins || lacking()) && answers.begins(now, &other);
             (is_known, u32::from(begins) + u32::from(follows))
         };
         new > 0 && !dns.name_rate.on_questions(&self.asker, new, is_known)
