@@ -14,6 +14,8 @@ pub enum Asker {
     Peer(Arc<str>),
     /// A client: an IPv4 address, or an IPv6 network of 64 bits, within which a client chooses its address (RFC 8981).
     Client(IpAddr),
+    /// Somebody behind an account's or a joined relay's tunnel, by a number of that relay's choice.
+    Behind(Arc<Self>, u8),
 }
 
 impl Asker {
@@ -23,5 +25,13 @@ impl Asker {
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64)).into(),
             v4 => v4,
         })
+    }
+
+    /// In whose share its questions are. A relay numbers those behind it as it likes, so a number must gain it nothing.
+    pub fn whole(&self) -> &Self {
+        match self {
+            Self::Behind(whole, _) => whole,
+            Self::Relay | Self::Account(_) | Self::Peer(_) | Self::Client(_) => self,
+        }
     }
 }

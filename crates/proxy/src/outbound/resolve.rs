@@ -209,7 +209,9 @@ impl Resolver {
             let told = told.map_err(|_| NetError::Timeout.to_string())?;
             match told.ok().and_then(|told| (*told).clone()) {
                 Some(LookupEnd::Found(found)) => return found,
-                Some(LookupEnd::GaveWay(of)) if of == *asker => return Err(TOO_MANY.to_owned()),
+                Some(LookupEnd::GaveWay(of)) if of == *asker.whole() => {
+                    return Err(TOO_MANY.to_owned());
+                }
                 // others have a place of their own, and perhaps more time
                 _ if Instant::now() < end => {}
                 _ => return Err(NetError::Timeout.to_string()),
@@ -222,7 +224,7 @@ impl Resolver {
         let looking = self.looking();
         let is_known = || locked(&looking.kept).has_addresses(clock::now(), &key.0, !key.1);
         let is_within = |rate: &Arc<NameRate>| rate.on_question(asker, is_known());
-        looking.join(key, asker, self.limit, || self.rate.as_ref().is_none_or(is_within))
+        looking.join(key, asker.whole(), self.limit, || self.rate.as_ref().is_none_or(is_within))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::observe::named_leg::{NamedLeg, limits};
 use crate::observe::registry::ConnectionState;
 use crate::outbound::connect::{Purpose, Requester, UpstreamConnection, open};
 use crate::outbound::tls::SecuredBy;
-use crate::outbound::tunnel::{FlowOwner, FlowRequest};
+use crate::outbound::tunnel::{FlowOwner, FlowRequest, asker_behind};
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
@@ -78,10 +78,13 @@ impl Session {
 
     /// As whom names are asked for this client.
     fn asker(&self, account: Option<&KnownAccount>) -> Asker {
-        match (account, &self.arrival) {
-            (Some(account), _) => Asker::Account(account.id),
-            (None, Some(arrival)) => Asker::Peer(arrival.peer().into()),
-            (None, None) => Asker::at(self.address.ip()),
+        let account = account.map(|account| Asker::Account(account.id));
+        match &self.arrival {
+            Some(arrival) => {
+                let whole = account.unwrap_or_else(|| Asker::Peer(arrival.peer().into()));
+                asker_behind(whole, arrival.account())
+            }
+            None => account.unwrap_or_else(|| Asker::at(self.address.ip())),
         }
     }
 

@@ -17,6 +17,9 @@ const TIMES: u32 = 5;
 /// before has fifty names each, of both families.
 const BURST: Span = Span::from_secs(10);
 
+/// One behind a tunnel has this part of what all behind it have: it may be an account of many itself.
+const PART: u32 = 4;
+
 /// For names of which nothing is known, and as much again for the other family of known ones. Some servers do not say for
 /// how long a name lacks it, so that each connection asks.
 type Rates = [Mutex<QuestionRate>; 2];
@@ -26,6 +29,8 @@ pub(crate) struct NameRate {
     addresses: Rates,
     /// Of accounts and peers, behind which many may be.
     groups: Rates,
+    /// Of each behind one of those.
+    parts: Rates,
     /// Questions above the rate.
     limited: AtomicU64,
 }
@@ -36,13 +41,14 @@ impl NameRate {
             [(); 2].map(|()| Mutex::new(QuestionRate::with_burst(per_second, BURST)))
         };
         let (addresses, groups) = (rates(of_address(dns)), rates(of_group(dns)));
-        Self { addresses, groups, limited: AtomicU64::new(0) }
+        Self { addresses, groups, parts: rates(of_part(dns)), limited: AtomicU64::new(0) }
     }
 
     /// Other settings from now on.
     pub(super) fn configure(&self, dns: &Dns) {
         self.addresses.iter().for_each(|rate| locked(rate).configure(of_address(dns)));
         self.groups.iter().for_each(|rate| locked(rate).configure(of_group(dns)));
+        self.parts.iter().for_each(|rate| locked(rate).configure(of_part(dns)));
     }
 
     /// A question for a destination's name is to begin: whether it may. What this relay asks for itself always may.
@@ -57,15 +63,19 @@ impl NameRate {
     }
 
     fn on_questions_at(&self, now: Time, asker: &Asker, n: u32, known: bool) -> bool {
-        let [new, other] = match asker {
-            Asker::Relay => return true,
-            Asker::Client(_) => &self.addresses,
-            Asker::Account(_) | Asker::Peer(_) => &self.groups,
+        let takes = |[new, other]: &Rates, asker: &Asker| {
+            // it is one rate, whatever its door proves
+            let takes =
+                |rate: &Mutex<QuestionRate>| locked(rate).on_questions(now, asker.clone(), true, n);
+            (known && takes(other)) || takes(new)
         };
-        // it is one rate, whatever its door proves
-        let takes =
-            |rate: &Mutex<QuestionRate>| locked(rate).on_questions(now, asker.clone(), true, n);
-        let allowed = (known && takes(other)) || takes(new);
+        let allowed = match asker {
+            Asker::Relay => return true,
+            Asker::Client(_) => takes(&self.addresses, asker),
+            Asker::Account(_) | Asker::Peer(_) => takes(&self.groups, asker),
+            // above its own it takes nothing of the others' behind the tunnel
+            Asker::Behind(whole, _) => takes(&self.parts, asker) && takes(&self.groups, whole),
+        };
         if !allowed {
             self.limited.fetch_add(n.into(), Relaxed);
         }
@@ -86,9 +96,14 @@ const fn of_group(dns: &Dns) -> u32 {
     of_address(dns).saturating_mul(CLIENTS_OF_PEER)
 }
 
+const fn of_part(dns: &Dns) -> u32 {
+    of_group(dns) / PART
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn an_address_has_room_for_an_office_an_account_for_sixteen_and_the_relay_any() {
@@ -113,6 +128,23 @@ mod tests {
         // nobody else's, and not for ever
         assert!(rate.on_questions_at(now, &Asker::at([192, 0, 2, 2].into()), 1, false));
         assert!(rate.on_questions_at(now + Span::from_millis(1), &client, 1, false));
+    }
+
+    #[test]
+    fn one_behind_a_tunnel_leaves_names_for_others_and_numbers_gain_a_relay_nothing() {
+        let rate = NameRate::new(&Dns::default());
+        let now = Time::ZERO + Span::from_secs(1);
+        for whole in [Asker::Peer("near".into()), Asker::Account(1)] {
+            let whole = Arc::new(whole);
+            let at_once = |number, known| {
+                let asker = Asker::Behind(Arc::clone(&whole), number);
+                (0..400_000).take_while(|_| rate.on_questions_at(now, &asker, 1, known)).count()
+            };
+            assert_eq!(at_once(1, false), 40_000);
+            assert_eq!((2..=255).map(|number| at_once(number, false)).sum::<usize>(), 120_000);
+            assert!(!rate.on_questions_at(now, &whole, 1, false));
+            assert_eq!((0..=255).map(|number| at_once(number, true)).sum::<usize>(), 160_000);
+        }
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl Names {
             stopped = Some(receiver);
             sender
         };
-        let asked = (&*key, &self.asker);
+        let asked = (&*key, self.asker.whole());
         let (decision, displaced) =
             locked(&self.shared.dns.answers).on_question(clock::now(), asked, waiter, stop);
         for gone in displaced {

@@ -212,6 +212,21 @@ async fn many_lookups_of_one_client_take_no_place_of_another() {
 }
 
 #[tokio::test]
+async fn those_behind_a_tunnel_have_the_places_of_one_asker() {
+    let (resolver, _server) = silent().await;
+    let client = [look(&resolver, 0, 1), look(&resolver, 1, 1)];
+    let behind = |number: u8| {
+        let asker = Asker::Behind(Arc::new(Asker::Peer("near".into())), number);
+        let (resolver, name) = (Arc::clone(&resolver), format!("behind{number}.example"));
+        tokio::spawn(async move { resolver.lookup(&name, false, &asker).await })
+    };
+    let mut peer: Vec<_> = (0..14).map(behind).collect();
+    let other = look(&resolver, "other", 2);
+    assert_eq!(peer.remove(0).await.unwrap(), Err(TOO_MANY.to_owned()));
+    assert!(client.iter().chain(&peer).chain([&other]).all(|lookup| !lookup.is_finished()));
+}
+
+#[tokio::test]
 async fn a_lookup_goes_on_for_others_that_wait_when_its_first_asker_leaves() {
     let (resolver, server) = silent().await;
     let first = look(&resolver, "a", 1);

@@ -4,7 +4,7 @@ pub(crate) mod measure;
 mod owner;
 mod unresolved;
 
-pub(crate) use owner::FlowOwner;
+pub(crate) use owner::{FlowOwner, asker_behind};
 
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind, LateFailure};

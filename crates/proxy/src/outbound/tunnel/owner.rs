@@ -6,10 +6,15 @@
 
 use crate::settings::KnownAccount;
 use bytes::Bytes;
+use ekiden_model::dns::Asker;
 use ekiden_model::resources::overload::Source;
 use ekiden_tunnel::frame::owner_and_behind;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Owners behind a peer that are told apart for names: their rates have bounded memory, whatever numbers it gives.
+const ASKERS: u8 = 64;
 
 /// Its flows take turns as one, and share the flows and the memory of a tunnel as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +69,18 @@ impl<'a> FlowOwner<'a> {
     }
 }
 
+/// As whom names are asked for a flow out of a peer's tunnel, which has this text for the account.
+pub(crate) fn asker_behind(whole: Asker, text: &[u8]) -> Asker {
+    let (number, _) = owner_and_behind(text);
+    // relays number at random
+    let number = number.last().map_or(0, |byte| byte % ASKERS);
+    Asker::Behind(Arc::new(whole), number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn account(id: i64) -> KnownAccount {
         let (name, allow, deny) = ("home".to_owned(), Vec::new(), Vec::new());
@@ -84,6 +98,17 @@ mod tests {
         assert_eq!(none("2001:db8::1"), none("2001:db8::ffff:1"));
         assert_ne!(none("2001:db8::1"), none("2001:db8:0:1::1"));
         assert_ne!(none("192.0.2.1"), none("192.0.2.2"));
+    }
+
+    #[test]
+    fn names_are_asked_as_of_few_behind_a_peer_whatever_numbers_it_gives() {
+        let asker = |text: &[u8]| asker_behind(Asker::Peer("near".into()), text);
+        assert_ne!(asker(b"number-1"), asker(b"number-2"));
+        // not those behind a relay behind it
+        assert_eq!(asker(b"number-1of-one"), asker(b"number-1of-two"));
+        let few: BTreeSet<_> = (0..=u8::MAX).map(|n| asker(&[n])).chain([asker(b"")]).collect();
+        assert_eq!(few.len(), usize::from(ASKERS));
+        assert!(few.iter().all(|asker| *asker.whole() == Asker::Peer("near".into())));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::direct::DirectSockets;
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
-use crate::outbound::tunnel::FlowOwner;
+use crate::outbound::tunnel::{FlowOwner, asker_behind};
 use crate::outbound::udp::tunnel::TunnelFlows;
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
@@ -37,11 +37,16 @@ impl DatagramOwner {
     /// As whom names are asked.
     pub(crate) fn asker(&self) -> Asker {
         match self {
-            Self::Client(_, Some(account))
-            | Self::Forwarded(_, Some(account), _)
-            | Self::Peer(_, _, Some(account)) => Asker::Account(account.id),
+            Self::Client(_, Some(account)) | Self::Forwarded(_, Some(account), _) => {
+                Asker::Account(account.id)
+            }
             Self::Client(address, None) | Self::Forwarded(address, None, _) => Asker::at(*address),
-            Self::Peer(name, _, None) => Asker::Peer(name.as_str().into()),
+            Self::Peer(_, number, Some(account)) => {
+                asker_behind(Asker::Account(account.id), number)
+            }
+            Self::Peer(name, number, None) => {
+                asker_behind(Asker::Peer(name.as_str().into()), number)
+            }
         }
     }
 
@@ -241,6 +246,9 @@ mod tests {
                 // as its connections do
                 let known = account.as_deref();
                 assert_eq!(owner.of_flows(), FlowOwner::behind(known, "near", number));
+                let peer = || Asker::Peer("near".into());
+                let whole = known.map_or_else(peer, |account| Asker::Account(account.id));
+                assert_eq!(owner.asker(), asker_behind(whole, number));
             }
         }
         assert_ne!(FlowOwner::behind(None, "near", b"1"), FlowOwner::behind(None, "near", b"2"));
