@@ -4,8 +4,10 @@ use crate::commands::client::Reloaded;
 use axum::extract::{Path as Part, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
+use axum::serve::Listener;
 use axum::{Json, Router};
 use ekiden_alerts::Trial;
+use ekiden_linux::host::panics::restarted;
 use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Measured, Status};
 use rustix::fs::Mode;
 use std::fmt;
@@ -18,7 +20,10 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::net::UnixListener;
+use std::time::Duration;
+use tokio::net::unix::SocketAddr;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
 
 /// Returns the status.
 pub(crate) type Ask = Arc<dyn Fn() -> Status + Send + Sync>;
@@ -204,8 +209,8 @@ impl Control {
     }
 
     /// Answers until the task is ended.
-    pub(crate) fn answer(&mut self, answers: Answers) -> Option<tokio::task::JoinHandle<()>> {
-        let listener = self.listener.take()?;
+    pub(crate) fn answer(&mut self, answers: Answers) -> Option<JoinHandle<()>> {
+        let listener = Shared(Arc::new(self.listener.take()?));
         let router = Router::new()
             .route("/v1/status", get(status))
             .route("/v1/connections/{id}", get(connection))
@@ -214,12 +219,50 @@ impl Control {
             .route("/v1/alerts/try", post(tried))
             .route("/v1/reload", post(reloaded))
             .with_state(answers);
-        Some(tokio::spawn(async move {
+        Some(answer_at(listener, router))
+    }
+}
+
+/// A socket that outlives a panic of the task that takes connections from it.
+#[derive(Debug, Clone)]
+struct Shared(Arc<UnixListener>);
+
+impl Listener for Shared {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+        loop {
+            match self.0.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => {
+                    // out of descriptors, most likely: others give some back
+                    tracing::debug!(%error, "the control socket accepts nothing for now");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+/// Answers until the task is ended, and begins anew where it panics.
+fn answer_at<L>(listener: L, router: Router) -> JoinHandle<()>
+where
+    L: Listener + Clone,
+    L::Addr: fmt::Debug,
+{
+    tokio::spawn(restarted("the control socket", move || {
+        let (listener, router) = (listener.clone(), router.clone());
+        async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "control socket server stopped");
             }
-        }))
-    }
+        }
+    }))
 }
 
 async fn status(State(answers): State<Answers>) -> Json<Status> {
@@ -271,6 +314,42 @@ impl Drop for Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// Panics once.
+    #[derive(Clone)]
+    struct Panicking(Shared, Arc<AtomicBool>);
+
+    impl Listener for Panicking {
+        type Io = UnixStream;
+        type Addr = SocketAddr;
+
+        async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+            assert!(self.1.swap(true, Ordering::Relaxed), "a test asked for it");
+            self.0.accept().await
+        }
+
+        fn local_addr(&self) -> io::Result<SocketAddr> {
+            self.0.local_addr()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_loses_neither_the_socket_nor_who_waits_at_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("e.sock");
+        let listener = Shared(Arc::new(UnixListener::bind(&path).unwrap()));
+        let mut waiting = UnixStream::connect(&path).await.unwrap();
+        let panicked = Arc::new(AtomicBool::new(false));
+        let task = answer_at(Panicking(listener, Arc::clone(&panicked)), Router::new());
+        waiting.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        waiting.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert!(panicked.load(Ordering::Relaxed));
+        task.abort();
+    }
 
     #[tokio::test]
     async fn answers_on_a_private_socket_and_removes_it() {
