@@ -35,6 +35,8 @@ async fn does_what_it_should(store: &Store) {
     assert!(
         matches!(store.add(&tanaka).await, Err(StoreError::NameTaken(name)) if name == "tanaka")
     );
+    let similar = store.add(&account("Tanaka", prefix("100.64.2.0/24"))).await;
+    assert!(matches!(similar, Err(StoreError::NameSimilar { .. })), "{similar:?}");
     // a prefix is the same however it is written
     let same = store.add(&account("suzuki", prefix("100.64.1.9/24"))).await;
     assert!(matches!(same, Err(StoreError::CredentialTaken { kind: "prefix", .. })), "{same:?}");

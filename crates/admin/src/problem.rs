@@ -107,9 +107,9 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let (status, word) = match &error {
             StoreError::NoSuchAccount(_) => (StatusCode::NOT_FOUND, "no-such-account"),
-            StoreError::NameTaken(_) | StoreError::CredentialTaken { .. } => {
-                (StatusCode::CONFLICT, "taken")
-            }
+            StoreError::NameTaken(_)
+            | StoreError::NameSimilar { .. }
+            | StoreError::CredentialTaken { .. } => (StatusCode::CONFLICT, "taken"),
             StoreError::DuplicateDevice(_) | StoreError::Name(_) | StoreError::Refused(_) => {
                 return Self::inconsistent(error.to_string());
             }
@@ -147,5 +147,8 @@ mod tests {
         assert_eq!(response.headers()[header::RETRY_AFTER], "5");
         let nobody = Problem::from(StoreError::NoSuchAccount("x".into()));
         assert_eq!((nobody.status, nobody.kind.as_str()), (404, "urn:ekiden:no-such-account"));
+        let similar = StoreError::NameSimilar { there: "Ann".into(), asked: "ann".into() };
+        let similar = Problem::from(similar);
+        assert_eq!((similar.status, similar.kind.as_str()), (409, "urn:ekiden:taken"));
     }
 }

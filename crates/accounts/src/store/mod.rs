@@ -10,6 +10,7 @@ mod rows;
 mod secured;
 mod sql;
 mod table;
+mod taken;
 mod unreadable;
 
 pub use grants::{Grant, GrantRequest};
@@ -34,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr as _;
 use std::time::Duration;
+use taken::{is_taken, refuse_similar, taken};
 
 /// Connections to the database at once; nothing that is served waits for one.
 const CONNECTIONS: u32 = 4;
@@ -78,6 +80,10 @@ pub enum StoreError {
     NoSuchAccount(String),
     #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
     NameTaken(String),
+    #[error(
+        "account \"{there}\" exists already, and \"{asked}\" differs from it by case alone; use another name"
+    )]
+    NameSimilar { there: String, asked: String },
     #[error(
         "the {} \"{identity}\" already belongs to a device; each may belong to one",
         identified_by(kind)
@@ -224,8 +230,7 @@ impl Store {
         find(&mut transaction, name).await
     }
 
-    /// Adds an account and returns its number, whatever it was. Errors: its name, or a device's, is
-    /// taken.
+    /// Adds an account and returns its number, whatever it was. Errors: its name, or a device's, is taken.
     pub async fn add(&self, account: &Account) -> Result<AccountId, StoreError> {
         check(account)?;
         let attributes = rows::attributes(account)?;
@@ -236,13 +241,13 @@ impl Store {
         let added = sqlx::query(sql::ADD_ACCOUNT).bind(id).bind(&account.name).bind(attributes);
         let added = added.execute(&mut *transaction).await;
         added.map_err(|error| taken(error, &account.name))?;
+        refuse_similar(&mut transaction, id, &account.name).await?;
         add_devices(&mut transaction, id, account).await?;
         transaction.commit().await?;
         Ok(AccountId(id))
     }
 
-    /// Changes an account, all at once or not at all; returns the result. Fails as
-    /// [`add`](Self::add) and `change` do.
+    /// Changes an account, all at once or not at all; returns the result. Fails as [`add`](Self::add) and `change` do.
     pub async fn change(
         &self,
         name: &str,
@@ -251,7 +256,7 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
         let mut account = find(&mut transaction, name).await?;
-        let id = account.id;
+        let (id, before) = (account.id, account.name.clone());
         change(&mut account)?;
         account.id = id;
         check(&account)?;
@@ -259,6 +264,10 @@ impl Store {
         let changed = sqlx::query(sql::SET_ACCOUNT).bind(id.0).bind(&account.name).bind(attributes);
         let changed = changed.execute(&mut *transaction).await;
         changed.map_err(|error| taken(error, &account.name))?;
+        // an earlier version may have taken both
+        if account.name != before {
+            refuse_similar(&mut transaction, id.0, &account.name).await?;
+        }
         sqlx::query(sql::REMOVE_DEVICES).bind(id.0).execute(&mut *transaction).await?;
         add_devices(&mut transaction, id.0, &account).await?;
         transaction.commit().await?;
@@ -412,14 +421,6 @@ async fn add_devices(
         })?;
     }
     Ok(())
-}
-
-fn taken(error: sqlx::Error, name: &str) -> StoreError {
-    if is_taken(&error) { StoreError::NameTaken(name.to_owned()) } else { error.into() }
-}
-
-fn is_taken(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
 #[cfg(test)]

@@ -235,6 +235,7 @@ fn shows_accounts_and_explains_errors() {
     assert!(listed.lines().nth(1).unwrap().starts_with("sato "), "{listed}");
     for (args, input, why) in [
         (&["add", "sato", "--address", "100.64.8.0/24"][..], "", "account \"sato\" exists already"),
+        (&["add", "Sato", "--address", "100.64.8.0/24"], "", "differs from it by case alone"),
         (
             &["add", "ito", "--address", "100.64.7.0/24"],
             "",

@@ -50,6 +50,9 @@ pub(super) const ITS_DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device WHERE account = $1 ORDER BY name";
 pub(super) const ADD_ACCOUNT: &str =
     "INSERT INTO account (id, name, attributes) VALUES ($1, $2, $3)";
+/// Another account's name that differs from one by case alone.
+pub(super) const SIMILAR: &str =
+    "SELECT name FROM account WHERE lower(name) = lower($1) AND id <> $2";
 pub(super) const SET_ACCOUNT: &str = "UPDATE account SET name = $2, attributes = $3 WHERE id = $1";
 pub(super) const REMOVE_ACCOUNT: &str = "DELETE FROM account WHERE name = $1";
 pub(super) const ADD_DEVICE: &str =
