@@ -4,6 +4,7 @@
 mod grants;
 mod identity;
 pub(crate) mod in_time;
+mod read_only;
 mod relays;
 mod rows;
 #[cfg(feature = "postgres")]
@@ -34,6 +35,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 use taken::{is_taken, refuse_similar, taken};
 
@@ -132,17 +134,20 @@ pub struct Usage {
 pub struct Store {
     pool: AnyPool,
     shared: bool,
+    /// The file, where it can only be read.
+    read_only: Option<Arc<Path>>,
 }
 
 impl Store {
-    /// SQLite in `accounts.db` of a folder, which is made if missing.
+    /// SQLite in `accounts.db` of a folder, which is made if missing. On a disk that can only be read, changes are refused.
     pub async fn in_folder(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join("accounts.db");
         state_files::make_folder(folder)
             .map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
         // hashes of passwords are for this user alone
-        state_files::open(&path)
-            .map_err(|error| StoreError::Folder { path: path.clone(), error })?;
+        if let Err(error) = state_files::open(&path) {
+            return Self::to_read(&path, error).await;
+        }
         // it is there; a link that takes its place meanwhile makes no file elsewhere
         Self::open(&format!("sqlite://{}?mode=rw", encoded(&path)), false).await
     }
@@ -195,7 +200,7 @@ impl Store {
             .connect_with(options)
             .await?;
         Migrator::new(Schema).await?.run(&pool).await.map_err(unprepared)?;
-        let store = Self { pool, shared };
+        let store = Self { pool, shared, read_only: None };
         store.identify().await?;
         Ok(store)
     }
@@ -233,6 +238,7 @@ impl Store {
     /// Adds an account and returns its number, whatever it was. Errors: its name, or a device's, is taken.
     pub async fn add(&self, account: &Account) -> Result<AccountId, StoreError> {
         check(account)?;
+        self.check_writable()?;
         let attributes = rows::attributes(account)?;
         let mut transaction = self.pool.begin().await?;
         sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
@@ -253,6 +259,7 @@ impl Store {
         name: &str,
         change: impl FnOnce(&mut Account) -> Result<(), StoreError> + Send,
     ) -> Result<Account, StoreError> {
+        self.check_writable()?;
         let mut transaction = self.pool.begin().await?;
         sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
         let mut account = find(&mut transaction, name).await?;
@@ -276,6 +283,7 @@ impl Store {
 
     /// Removes an account; its usage stays. Errors: [`StoreError::NoSuchAccount`].
     pub async fn remove(&self, name: &str) -> Result<(), StoreError> {
+        self.check_writable()?;
         let mut transaction = self.pool.begin().await?;
         sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
         let removed = sqlx::query(sql::REMOVE_ACCOUNT).bind(name);

@@ -46,6 +46,16 @@ fn set_writable(daemon: &Daemon, writable: bool) {
     prlimit(Some(pid), Resource::Fsize, Rlimit { current, maximum: None }).unwrap();
 }
 
+/// Whether a command succeeds where the daemon's files are, and what it says.
+fn said_beside(daemon: &Daemon, home: &Home, args: &[&str]) -> (bool, String) {
+    let mut program = Command::new("nsenter");
+    let pid = daemon.pid().as_raw_nonzero().to_string();
+    program.args(["--target", &pid, "--mount", env!("CARGO_BIN_EXE_ekiden")]);
+    let done = home.command_of(program, args).output().unwrap();
+    let said = [done.stdout, done.stderr].concat();
+    (done.status.success(), String::from_utf8(said).unwrap())
+}
+
 /// Takes all that a client sends, and answers.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -122,6 +132,11 @@ fn a_relay_whose_files_become_read_only_serves_says_so_and_keeps_what_is_used() 
     for alert in ["not-saved", "database-away"] {
         assert!(metrics(&daemon).contains(&format!("ekiden_alerts_firing{{alert=\"{alert}\"}} ")));
     }
+    let (is_listed, said) = said_beside(&daemon, &home, &["account", "list"]);
+    assert!(is_listed && said.contains("home"), "{said}");
+    let add = ["account", "add", "other", "--address", "192.0.2.0/24"];
+    let (is_added, said) = said_beside(&daemon, &home, &add);
+    assert!(!is_added && said.contains("accounts.db cannot be used: Read-only"), "{said}");
     assert_eq!((used(&home), logged()), (of(1, to), 1));
 
     set_writable(&daemon, true);

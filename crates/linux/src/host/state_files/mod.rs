@@ -11,7 +11,7 @@ mod way;
 
 pub use prepared::{Prepared, prepare};
 
-use entry::{create, find};
+use entry::create;
 use rustix::fs::{OFlags, fstat};
 use rustix::process::geteuid;
 use std::fs::{File, OpenOptions};
@@ -33,10 +33,15 @@ pub fn make_folder_for(folder: &Path, owner: (u32, u32)) -> io::Result<()> {
 
 /// Reads a file. Errors: also that it is a link, a pipe or a device.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let (folder, name) = way::to(path)?;
     let mut bytes = Vec::new();
-    find(&folder, &name, OFlags::RDONLY)?.read_to_end(&mut bytes)?;
+    find(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Opens a file that is there, to read it. Errors: also that it is a link, a pipe or a device.
+pub fn find(path: &Path) -> io::Result<File> {
+    let (folder, name) = way::to(path)?;
+    entry::find(&folder, &name, OFlags::RDONLY)
 }
 
 /// Opens a file to read and write; makes it, empty and for its owner alone, if it is missing.
@@ -68,7 +73,7 @@ pub fn give_files(folder: &Path) -> io::Result<()> {
         let (at, name) = way::to(&entry?.path())?;
         let above = fstat(&at)?;
         // folders, links and the like are not files of this program
-        if let Ok(file) = find(&at, &name, OFlags::RDONLY) {
+        if let Ok(file) = entry::find(&at, &name, OFlags::RDONLY) {
             way::give(&file, (above.st_uid, above.st_gid))?;
         }
     }
@@ -84,7 +89,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
 fn find_or_create(path: &Path, flags: OFlags) -> io::Result<File> {
     let (folder, name) = way::to(path)?;
     loop {
-        match find(&folder, &name, flags) {
+        match entry::find(&folder, &name, flags) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => return found,
         }
@@ -203,6 +208,16 @@ mod tests {
         let error = prepare(&at("folder"), b"new").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_file_is_found_and_none_is_made() {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("state");
+        assert_eq!(find(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        replace(&path, b"kept").unwrap();
+        assert!(find(&path).unwrap().write_all(b"new").is_err());
+        assert_eq!(read(&path).unwrap(), b"kept");
     }
 
     #[test]
