@@ -87,6 +87,8 @@ pub enum Outcome<A> {
     Stale(A),
     /// There is no answer.
     Failed,
+    /// There is none, because the question gave way to others.
+    GaveWay,
 }
 
 /// What becomes of a question.
@@ -359,7 +361,10 @@ impl<A: Clone, W, Q> Answers<A, W, Q> {
     fn hand_back(&mut self, now: Time, gone: GaveWay<W, Q>) -> Displaced<A, W, Q> {
         let entry = self.index.get(&gone.key).and_then(|handle| self.entries.get(*handle));
         let stale = entry.and_then(|entry| stale_answer(entry, now, &self.config));
-        let outcome = self.without(stale, gone.waiters.len() as u64);
+        let outcome = match self.without(stale, gone.waiters.len() as u64) {
+            Outcome::Failed => Outcome::GaveWay,
+            stale => stale,
+        };
         Displaced { released: (outcome, gone.waiters), question: gone.question }
     }
 

@@ -66,7 +66,7 @@ impl Plain {
                 assert_eq!(*answer, last);
                 assert!(now >= until && now < until + config().stale);
             }
-            Outcome::Failed => {}
+            Outcome::Failed | Outcome::GaveWay => {}
         }
     }
 

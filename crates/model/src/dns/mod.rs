@@ -30,5 +30,5 @@ pub use cookie::{
 };
 pub use heard::Heard;
 pub use long_replies::LongReplies;
-pub use places::Places;
+pub use places::{Places, Standing};
 pub use question_rate::QuestionRate;

@@ -41,7 +41,7 @@ impl Table {
         assert_eq!(decision, Decision::Wait { ask: true }, "a new question is always asked");
         let gone = displaced.into_iter().map(|gone| {
             let (outcome, waiters) = gone.released;
-            assert_eq!((outcome, waiters), (Outcome::Failed, vec![gone.question.unwrap()]));
+            assert_eq!((outcome, waiters), (Outcome::GaveWay, vec![gone.question.unwrap()]));
             gone.question.unwrap()
         });
         let gone: Vec<_> = gone.collect();
@@ -266,7 +266,7 @@ fn a_question_that_others_wait_for_goes_on_as_theirs() {
     assert_eq!([ask("d", &slow, 3), ask("a", &other, 4)], [asked(true), asked(false)]);
     // the oldest becomes the other's, which makes no place yet
     let gone = |waiter, question| {
-        let released = (Outcome::Failed, vec![waiter]);
+        let released = (Outcome::GaveWay, vec![waiter]);
         Displaced { released, question }
     };
     let both = vec![gone(1, None), gone(2, Some("b"))];

@@ -43,6 +43,10 @@ impl<T> Shares<T> {
         self.held.get(asker).into_iter().flatten().map(|(number, one)| (*number, one))
     }
 
+    pub(super) fn has(&self, asker: &Asker, number: u64) -> bool {
+        self.held.get(asker).is_some_and(|own| own.contains_key(&number))
+    }
+
     /// An asker has one more, the newest of all; its number.
     pub(super) fn add(&mut self, asker: &Asker, one: T) -> u64 {
         self.next += 1;
@@ -62,19 +66,24 @@ impl<T> Shares<T> {
 
     /// For one more of this asker, takes the oldest from another with more than it will have, or from itself.
     pub(super) fn give_way(&mut self, asker: &Asker) -> Option<(Asker, u64, T)> {
+        let (holder, number) = self.next_to_go(asker)?;
+        let one = self.remove(&holder, number)?;
+        Some((holder, number, one))
+    }
+
+    /// What [`Self::give_way`] would take, and whose it is.
+    pub(super) fn next_to_go(&self, asker: &Asker) -> Option<(Asker, u64)> {
         let own = self.held.get(asker);
         let many = own.map_or(0, BTreeMap::len);
-        let (holder, number) = match self.order.last() {
+        match self.order.last() {
             // where the asker itself is last, neither holds
             Some((most, Reverse(oldest), other))
                 if *asker != Asker::Relay && (many == 0 || *most > many + 1) =>
             {
-                (other.clone(), *oldest)
+                Some((other.clone(), *oldest))
             }
-            _ => (asker.clone(), *own?.first_key_value()?.0),
-        };
-        let one = self.remove(&holder, number)?;
-        Some((holder, number, one))
+            _ => Some((asker.clone(), *own?.first_key_value()?.0)),
+        }
     }
 
     /// Changes what an asker has, and its place in the order.

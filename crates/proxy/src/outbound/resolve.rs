@@ -20,11 +20,9 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 use system_names::{Known, SystemNames};
 use tokio::sync::watch;
@@ -34,20 +32,37 @@ use tokio::time::{Instant, sleep, timeout_at};
 const MOST_ADDRESSES: usize = 32;
 /// After a try that was not answered, which the library forgets a moment later.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Why a lookup has failed whose place gave way, or which was above the rate of its asker.
+/// Why a lookup has failed that had no place in time, whose place gave way, or which was above the rate of its asker.
 pub(crate) const TOO_MANY: &str = "too many names are being looked up";
 
 /// A name, and whether its addresses of IPv6 are wanted.
 type Key = (String, bool);
-/// What all are told that wait for a lookup; `None`: it is on its way.
-type Told = Option<LookupEnd>;
+/// What all are told that wait for a lookup.
+#[derive(Debug, Clone)]
+enum Told {
+    OnItsWay,
+    /// It waits for a place of this asker.
+    Waits(Asker),
+    Ended(LookupEnd),
+}
+
+impl Told {
+    /// Whether this asker has nothing more to wait for: in the line of others nobody else waits.
+    fn is_over_for(&self, asker: &Asker) -> bool {
+        match self {
+            Self::OnItsWay => false,
+            Self::Waits(of) => of != asker.whole(),
+            Self::Ended(_) => true,
+        }
+    }
+}
 
 #[derive(Debug, Clone)]
 enum LookupEnd {
     Found(Result<Vec<IpAddr>, String>),
     /// No server has answered in its time.
     Late,
-    /// Its place, which was this asker's, gave way.
+    /// It had no place of this asker in time, or one that gave way.
     GaveWay(Asker),
 }
 
@@ -64,10 +79,14 @@ pub(crate) struct Resolver {
     rate: Option<Arc<NameRate>>,
 }
 
+type OnTheirWay = BTreeMap<Key, Arc<watch::Sender<Told>>>;
+
 /// What lookups need. They are tasks, because one goes on for others when who began it leaves.
 #[derive(Debug)]
 struct Looking {
     inner: TokioResolver,
+    /// Whether it asks any.
+    has_servers: bool,
     known: Arc<Known>,
     kept: Mutex<KeptAddresses>,
     /// The longest times of what is kept. The library sees to the shortest one.
@@ -75,7 +94,7 @@ struct Looking {
     negative_ttl: Span,
     /// Of all configurations.
     places: Arc<NamePlaces>,
-    on_their_way: Mutex<BTreeMap<Key, Arc<watch::Sender<Told>>>>,
+    on_their_way: Mutex<OnTheirWay>,
 }
 
 /// A lookup that others may join, until it is dropped.
@@ -92,19 +111,23 @@ impl OnItsWay {
         let mut all = locked(&self.looking.on_their_way);
         let left = self.tell.receiver_count() == 0;
         if left {
-            all.remove(&self.key);
+            self.leave(&mut all);
         }
         left
+    }
+
+    /// Nobody joins it from now on.
+    fn leave(&self, all: &mut OnTheirWay) {
+        // another one may have begun
+        if all.get(&self.key).is_some_and(|tell| Arc::ptr_eq(tell, &self.tell)) {
+            all.remove(&self.key);
+        }
     }
 }
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
-        let mut all = locked(&self.looking.on_their_way);
-        // the next one may have begun
-        if all.get(&self.key).is_some_and(|tell| Arc::ptr_eq(tell, &self.tell)) {
-            all.remove(&self.key);
-        }
+        self.leave(&mut locked(&self.looking.on_their_way));
     }
 }
 
@@ -185,7 +208,7 @@ impl Resolver {
     }
 
     /// The first [`MOST_ADDRESSES`] of one family, possibly none; fails in words: no such name, no answer, [`TOO_MANY`] of
-    /// this asker. Equal lookups are one, in the place of whoever asks first. Who outlives it has tries of its own.
+    /// this asker. Equal lookups are one, in the place of whoever has one first. Who outlives it has tries of its own.
     pub(crate) async fn lookup(
         &self,
         name: &str,
@@ -205,11 +228,11 @@ impl Resolver {
         let end = Instant::now() + self.limit;
         loop {
             let mut telling = self.begin(&key, asker).ok_or(TOO_MANY)?;
-            let told = timeout_at(end, telling.wait_for(Option::is_some)).await;
+            let told = timeout_at(end, telling.wait_for(|told| told.is_over_for(asker))).await;
             let told = told.map_err(|_| NetError::Timeout.to_string())?;
-            match told.ok().and_then(|told| (*told).clone()) {
-                Some(LookupEnd::Found(found)) => return found,
-                Some(LookupEnd::GaveWay(of)) if of == *asker.whole() => {
+            match told.ok().map(|told| (*told).clone()) {
+                Some(Told::Ended(LookupEnd::Found(found))) => return found,
+                Some(Told::Ended(LookupEnd::GaveWay(of))) if of == *asker.whole() => {
                     return Err(TOO_MANY.to_owned());
                 }
                 // others have a place of their own, and perhaps more time
@@ -246,6 +269,7 @@ impl Looking {
             // where `outbound::dns` asks them, addresses and localhost are known here
             (servers, _) => (configured(servers.unwrap_or_default()), ResolverOpts::default()),
         };
+        let has_servers = !servers.is_empty();
         let config = known.asking(servers);
         // it would keep whole messages, each of which a zone's owner may make take a MiB
         options.cache_size = 0;
@@ -264,6 +288,7 @@ impl Looking {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             inner,
+            has_servers,
             known,
             kept: Mutex::new(KeptAddresses::new(dns.cache as usize)),
             max_ttl: dns.max_ttl,
@@ -282,13 +307,13 @@ impl Looking {
         may_begin: impl FnOnce() -> bool,
     ) -> Option<watch::Receiver<Told>> {
         let mut all = locked(&self.on_their_way);
-        if let Some(tell) = all.get(key) {
+        if let Some(tell) = all.get(key).filter(|tell| !tell.borrow().is_over_for(asker)) {
             return Some(tell.subscribe());
         }
         if !may_begin() {
             return None;
         }
-        let (tell, telling) = watch::channel(None);
+        let (tell, telling) = watch::channel(Told::OnItsWay);
         let tell = Arc::new(tell);
         all.insert(key.clone(), Arc::clone(&tell));
         drop(all);
@@ -299,10 +324,9 @@ impl Looking {
     }
 
     async fn run(lookup: OnItsWay, asker: Asker, limit: Duration) {
-        let end = Instant::now() + limit;
         let outcome = {
             let OnItsWay { looking, key, tell } = &lookup;
-            let mut looking_up = pin!(looking.lookup_in_place(key, &asker, end));
+            let mut looking_up = pin!(looking.lookup_in_place(key, &asker, limit, tell));
             loop {
                 tokio::select! {
                     outcome = &mut looking_up => break outcome,
@@ -323,31 +347,34 @@ impl Looking {
         let tell = Arc::clone(&lookup.tell);
         // who is told may ask again at once
         drop(lookup);
-        tell.send_replace(Some(end));
+        tell.send_replace(Told::Ended(end));
     }
 
-    /// `None`: its place gave way to another's.
+    /// `None`: it had no place in time, or one that gave way.
     async fn lookup_in_place(
         &self,
         (name, ipv6): &Key,
         asker: &Asker,
-        end: Instant,
+        limit: Duration,
+        tell: &watch::Sender<Told>,
     ) -> Option<Result<Lookup, NetError>> {
+        let end = Instant::now() + limit;
         let kind = if *ipv6 { RecordType::AAAA } else { RecordType::A };
         // absolute, so that no search domain is appended; a name without dots is local
         let absolute = if name.contains('.') { format!("{name}.") } else { name.clone() };
-        // given back once the sockets are closed
-        let mut place;
-        let mut looking = pin!(self.lookup_in_time(absolute, kind, end));
-        // what is known here, as localhost, is there at once and takes no place
-        if let Poll::Ready(found) = poll_fn(|cx| Poll::Ready(looking.as_mut().poll(cx))).await {
-            return Some(found);
+        let look = || self.lookup_in_time(absolute.clone(), kind, end);
+        // what is known here takes no socket
+        if !self.has_servers || is_localhost(name) {
+            return Some(look().await);
         }
-        place = self.places.take(asker);
-        tokio::select! {
-            found = &mut looking => Some(found),
-            () = place.gave_way() => None,
-        }
+        let waits = || {
+            tell.send_replace(Told::Waits(asker.clone()));
+        };
+        let placed = || {
+            tell.send_replace(Told::OnItsWay);
+            look()
+        };
+        self.places.look(asker, limit, waits, placed).await
     }
 
     /// As long as there is time, the library's own time-outs are tried again: it may share tries that began before.
@@ -388,6 +415,11 @@ impl Looking {
         locked(&self.kept).keep(clock::now(), name, ipv6, &found, ttl);
         Ok(found)
     }
+}
+
+/// The library answers for it itself (RFC 6761 §6.3).
+fn is_localhost(name: &str) -> bool {
+    name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
 }
 
 /// As many as are kept.

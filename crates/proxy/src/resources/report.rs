@@ -178,6 +178,7 @@ impl State {
             memory_waiting: 0,
             handshakes_waiting: 0,
             log_ins_held_back: 0,
+            names_waiting: 0,
             share_refused: self.counts.share_refused,
             strangers: sources.strangers,
             logged_in: sources.logged_in,

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) guarded: Mutex<Vec<IpNet>>,
     /// Names for clients.
     pub(crate) dns: Arc<DnsState>,
-    /// Places of lookups by plain servers.
+    /// Places of lookups of destinations' names.
     pub(crate) name_places: Arc<NamePlaces>,
     pub(crate) system_names: Arc<SystemNames>,
     /// Orders of certificates.

@@ -112,6 +112,7 @@ impl Inner {
         let (buffers, idle, mut pressure) = shared.resources.status(busiest.is_none());
         pressure.handshakes_waiting = handshakes_waiting();
         pressure.log_ins_held_back = shared.log_ins_held_back.now();
+        pressure.names_waiting = shared.name_places.waiting() as u64;
         let (sharing, accounts) = shared.quotas.status(busiest).unzip();
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),

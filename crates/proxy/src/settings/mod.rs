@@ -322,7 +322,7 @@ pub struct Budgets {
     /// User-space memory for heads, TLS and HTTP/2 of all connections. Default 192 MiB: with all
     /// other budgets used up, a relay of 512 MiB is not killed.
     pub sessions: Bytes,
-    /// Names of clients' destinations that plain servers are asked for at once, beside [`Self::own_lookups`]. Default 256;
+    /// Names of clients' destinations that are looked up at once, beside [`Self::own_lookups`]; others wait. Default 256;
     /// fewer where descriptors are few.
     pub lookups: u32,
     /// Refusals on their way at once; beyond, connections are closed without one. Default 256; fewer
@@ -331,7 +331,7 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Names that plain servers are asked for at once for this relay itself, such as those of its upstreams: a quarter of
+    /// Names that are looked up at once for this relay itself, such as those of its upstreams: a quarter of
     /// clients', and 16 at least.
     pub fn own_lookups(&self) -> u32 {
         (self.lookups / 4).max(16)

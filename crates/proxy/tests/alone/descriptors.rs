@@ -200,7 +200,7 @@ fn names_that_nobody_answers_for_take_few_descriptors() {
     let names = (0..CLIENTS).map(|nth| format!("silent{nth}.test:80"));
     let (heads, most) = answers(&relay, names);
     for head in heads {
-        // in time, or its place went to another
+        // in time, or it had no place in time
         let status = head.split(' ').nth(1);
         assert!(matches!(status, Some("502" | "503")), "{head}");
     }

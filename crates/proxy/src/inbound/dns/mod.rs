@@ -288,7 +288,7 @@ pub(crate) fn reply(
         let (answer, ttl) = match outcome {
             Outcome::Fresh(answer, ttl) => (answer, *ttl),
             Outcome::Stale(answer) => (answer, STALE_TTL),
-            Outcome::Failed => return,
+            Outcome::Failed | Outcome::GaveWay => return,
         };
         remember(config, client, question, &answer.addresses, ttl);
     }

@@ -54,7 +54,7 @@ impl Ready {
     fn new(asked: Asked, outcome: Answered, memory: &TransferShare, spare: Arc<Semaphore>) -> Self {
         let bytes = match &outcome {
             Outcome::Fresh(answer, _) | Outcome::Stale(answer) => answer.size(),
-            Outcome::Failed => 0,
+            Outcome::Failed | Outcome::GaveWay => 0,
         };
         if bytes <= SHORT {
             return Self { asked, outcome, _counted: None, _spare: None };

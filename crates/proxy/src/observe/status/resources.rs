@@ -89,6 +89,9 @@ pub struct PressureStatus {
     /// Log-ins whose password was not looked at, and that are answered a second later.
     #[serde(default)]
     pub log_ins_held_back: u64,
+    /// Lookups of destinations' names that wait for a place.
+    #[serde(default)]
+    pub names_waiting: u64,
     /// Requests that were refused because their address had as many in service, or as much memory, as is left to it
     /// beside others; and flows of peers, for the same reason.
     #[serde(default)]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// many, who all begin anew after a restart.
 const TIMES: u32 = 5;
 /// Questions at once, in time of the rate: 10,000 at the usual one. An office of a hundred that opens its pages of the day
-/// before has fifty names each, of both families.
+/// before has fifty names each, of both families. Beyond the places of lookups they wait.
 const BURST: Span = Span::from_secs(10);
 
 /// One behind a tunnel has this part of what all behind it have: it may be an account of many itself.

@@ -1,6 +1,6 @@
 //! Names that this relay connects to, for itself and for its clients.
 
-use super::resolve::{Names, Resolved};
+use super::resolve::{Beginning, Names};
 use crate::outbound::resolve::TOO_MANY;
 use crate::runtime::RuntimeConfig;
 use crate::wire::dns::Question;
@@ -8,6 +8,7 @@ use ekiden_model::dns::{Asker, Outcome};
 use hickory_resolver::proto::rr::RecordType;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The addresses of one family, possibly none, by the servers of the configuration however they are asked, in the share
 /// of `asker`. Fails in words: no such name, no answer, [`TOO_MANY`] of this asker.
@@ -40,23 +41,31 @@ pub(crate) async fn lookup(
         // IPv4 is reached by IPv4
         translated: !config.resolver.families().1,
     };
+    let places = &config.shared.name_places;
+    let limit = Duration::from(config.settings.timeouts.resolve);
     let mut none = Ok(Vec::new());
     for name in candidates {
         let question = Question::new(name, kind);
-        let outcome = if names.is_above_rate(&question) {
-            Outcome::Stale(names.past_end(&question).ok_or(TOO_MANY)?)
-        } else {
-            match names.resolve(&question) {
-                Resolved::Now(outcome) => outcome,
-                Resolved::Later(later) => later.await,
+        let outcome = match names.begin_of_destination(&question) {
+            Beginning::Known => names.answer(&question).await,
+            Beginning::New => {
+                // they wait here, as servers are asked for a new one at once in place of another
+                let answer = || names.answer(&question);
+                let found = places.look(asker.whole(), limit, || {}, answer).await;
+                found.unwrap_or(Outcome::GaveWay)
+            }
+            Beginning::AboveRate => Outcome::GaveWay,
+        };
+        let answer = match outcome {
+            Outcome::Fresh(answer, _) | Outcome::Stale(answer) => answer,
+            Outcome::GaveWay => names.past_end(&question).ok_or(TOO_MANY)?,
+            Outcome::Failed => {
+                none = Err("no DNS server answers".to_owned());
+                continue;
             }
         };
-        match outcome {
-            Outcome::Fresh(answer, _) | Outcome::Stale(answer) if !answer.addresses.is_empty() => {
-                return Ok(answer.addresses.iter().map(IpAddr::to_canonical).collect());
-            }
-            Outcome::Fresh(..) | Outcome::Stale(_) => {}
-            Outcome::Failed => none = Err("no DNS server answers".to_owned()),
+        if !answer.addresses.is_empty() {
+            return Ok(answer.addresses.iter().map(IpAddr::to_canonical).collect());
         }
     }
     none
@@ -78,6 +87,8 @@ mod tests {
     use hickory_resolver::proto::rr::rdata::{A, AAAA, SOA};
     use hickory_resolver::proto::rr::{Name, RData, Record};
     use std::fs;
+    use std::future::pending;
+    use tokio::task::JoinHandle;
 
     const MINUTE: Span = Span::from_secs(60);
 
@@ -165,6 +176,33 @@ mod tests {
             assert!(own.is_err() && own != too_many, "{own:?}");
         }
         assert_eq!(locked(&dns.answers).snapshot().asked, asked + 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_beyond_the_places_waits_for_one() {
+        let (config, dns) = without_servers(|_| {});
+        let client = Asker::at([192, 0, 2, 1].into());
+        let take = |_| {
+            let (config, client) = (Arc::clone(&config), client.clone());
+            tokio::spawn(async move {
+                let places = &config.shared.name_places;
+                places.look(&client, Duration::from_secs(60), || {}, pending::<()>).await
+            })
+        };
+        let taken: Vec<_> = (0..256).map(take).collect();
+        let name = {
+            let (config, client) = (Arc::clone(&config), client.clone());
+            tokio::spawn(async move { lookup(&config, "a.example", false, &client).await })
+        };
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let asked = || locked(&dns.answers).snapshot().asked;
+        assert_eq!((asked(), config.shared.name_places.waiting()), (0, 1));
+        taken.iter().for_each(JoinHandle::abort);
+        let found = name.await.unwrap();
+        assert!(found.is_err() && found != too_many(), "{found:?}");
+        assert_eq!(asked(), 1);
     }
 
     #[tokio::test(start_paused = true)]

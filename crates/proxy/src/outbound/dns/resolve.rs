@@ -40,6 +40,16 @@ pub(crate) struct Names {
     pub(crate) translated: bool,
 }
 
+/// What a question for a destination's addresses takes.
+pub(super) enum Beginning {
+    /// Nothing: the answer is there, or somebody has asked.
+    Known,
+    /// Servers are to be asked.
+    New,
+    /// They were, but for the rate.
+    AboveRate,
+}
+
 enum Begun {
     Now(Answered),
     Waiting(oneshot::Receiver<Answered>),
@@ -85,7 +95,7 @@ impl Names {
         let found = match &of_v4 {
             Outcome::Fresh(answer, ttl) => alias(answer).map(|made| Outcome::Fresh(made, *ttl)),
             Outcome::Stale(answer) => alias(answer).map(Outcome::Stale),
-            Outcome::Failed => return of_v4,
+            Outcome::Failed | Outcome::GaveWay => return of_v4,
         };
         match found {
             Some(found) => {
@@ -100,11 +110,11 @@ impl Names {
         self.servers.nat64.filter(|_| self.translated)
     }
 
-    /// Whether servers would be asked for a destination's addresses beyond the asker's rate. Otherwise the question counts,
+    /// A question for a destination's addresses is to begin. It counts for the asker's rate where servers are to be asked,
     /// and with it that for IPv4 which a translator needs where there is no IPv6. One is worth nothing without the other.
-    pub(super) fn is_above_rate(&self, question: &Question) -> bool {
+    pub(super) fn begin_of_destination(&self, question: &Question) -> Beginning {
         if special(question).is_some() {
-            return false;
+            return Beginning::Known;
         }
         let other = question.of_kind(match question.kind {
             RecordType::A => RecordType::AAAA,
@@ -123,7 +133,19 @@ impl Names {
             let follows = translated && (begins || lacking()) && answers.begins(now, &other);
             (is_known, u32::from(begins) + u32::from(follows))
         };
-        new > 0 && !dns.name_rate.on_questions(&self.asker, new, is_known)
+        match new {
+            0 => Beginning::Known,
+            _ if dns.name_rate.on_questions(&self.asker, new, is_known) => Beginning::New,
+            _ => Beginning::AboveRate,
+        }
+    }
+
+    /// The answer, after a wait if need be.
+    pub(super) async fn answer(&self, question: &Question) -> Answered {
+        match self.resolve(question) {
+            Resolved::Now(outcome) => outcome,
+            Resolved::Later(later) => later.await,
+        }
     }
 
     /// An answer with addresses that has ended, where servers are not to be asked (RFC 8767).
@@ -192,7 +214,7 @@ async fn wait(begun: Begun) -> Answered {
 fn lacks(outcome: &Answered) -> bool {
     match outcome {
         Outcome::Fresh(answer, _) | Outcome::Stale(answer) => Nat64::lacks(answer),
-        Outcome::Failed => false,
+        Outcome::Failed | Outcome::GaveWay => false,
     }
 }
 
@@ -215,7 +237,7 @@ fn synthesize(
         (Outcome::Fresh(answer, _) | Outcome::Stale(answer), _) => {
             make(answer, Span::ZERO).map(|found| Outcome::Stale(found.answer))
         }
-        (Outcome::Failed, _) => None,
+        (Outcome::Failed | Outcome::GaveWay, _) => None,
     }
 }
 

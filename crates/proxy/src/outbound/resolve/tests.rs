@@ -194,10 +194,69 @@ fn look(
     tokio::spawn(async move { resolver.lookup(&name, false, &asker).await })
 }
 
+/// Answers all that a server of [`silent`] is asked from now on, and was asked before.
+fn speak(server: UdpSocket) {
+    tokio::spawn(async move {
+        let mut buffer = [0; 1_500];
+        while let Ok((n, from)) = server.recv_from(&mut buffer).await {
+            let reply = answer(&Message::from_vec(&buffer[..n]).unwrap());
+            server.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
+        }
+    });
+}
+
+/// Of all that wait for a place, whose it would be.
+fn waiting(resolver: &Resolver) -> Vec<Asker> {
+    let looking = resolver.looking();
+    let all = locked(&looking.on_their_way);
+    let waits = |tell: &Arc<watch::Sender<Told>>| match &*tell.borrow() {
+        Told::Waits(of) => Some(of.clone()),
+        Told::OnItsWay | Told::Ended(_) => None,
+    };
+    all.values().filter_map(waits).collect()
+}
+
+/// All that can go on without a server and a later time has gone on.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
+async fn three_hundred_new_names_of_one_client_at_once_are_all_found() {
+    let (resolver, server) = silent().await;
+    let all: Vec<_> = (0..300).map(|n| look(&resolver, n, 1)).collect();
+    settle().await;
+    assert_eq!(resolver.looking().places.waiting(), 300 - 16);
+    speak(server);
+    for one in all {
+        assert_eq!(one.await.unwrap().unwrap().len(), MOST_ADDRESSES);
+    }
+    assert_eq!(resolver.looking().places.waiting(), 0);
+}
+
+#[tokio::test]
+async fn a_crowd_of_one_client_keeps_no_name_from_another_and_goes_on() {
+    let (resolver, server) = silent().await;
+    let mut all: Vec<_> = (0..20).map(|n| look(&resolver, n, 1)).collect();
+    settle().await;
+    // a name of its own, and one that the crowd waits for: each takes a place of the crowd's
+    all.extend([look(&resolver, "other", 2), look(&resolver, 19, 2)]);
+    settle().await;
+    assert_eq!(resolver.looking().places.waiting(), 6);
+    speak(server);
+    for one in all {
+        assert_eq!(one.await.unwrap().unwrap().len(), MOST_ADDRESSES);
+    }
+    assert!(locked(&resolver.looking().on_their_way).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_lookups_of_one_client_take_no_place_of_another() {
     let (resolver, _server) = silent().await;
     let mut one: Vec<_> = (0..20).map(|n| look(&resolver, n, 1)).collect();
+    // once they are old
     for gone in one.drain(..4) {
         assert_eq!(gone.await.unwrap(), Err(TOO_MANY.to_owned()));
     }
@@ -206,23 +265,27 @@ async fn many_lookups_of_one_client_take_no_place_of_another() {
     // what is known here takes no place, and an equal lookup no second one
     assert!(resolver.lookup("localhost", false, &Asker::at([192, 0, 2, 3].into())).await.is_ok());
     let beside = look(&resolver, 19, 4);
-    tokio::task::yield_now().await;
+    settle().await;
     assert!(one.iter().chain([&other, &beside]).all(|lookup| !lookup.is_finished()));
-    assert_eq!(one.len(), 15);
+    assert_eq!((one.len(), resolver.looking().places.waiting()), (15, 0));
 }
 
 #[tokio::test]
 async fn those_behind_a_tunnel_have_the_places_of_one_asker() {
     let (resolver, _server) = silent().await;
+    let whole = Arc::new(Asker::Peer("near".into()));
     let client = [look(&resolver, 0, 1), look(&resolver, 1, 1)];
     let behind = |number: u8| {
-        let asker = Asker::Behind(Arc::new(Asker::Peer("near".into())), number);
+        let asker = Asker::Behind(Arc::clone(&whole), number);
         let (resolver, name) = (Arc::clone(&resolver), format!("behind{number}.example"));
         tokio::spawn(async move { resolver.lookup(&name, false, &asker).await })
     };
-    let mut peer: Vec<_> = (0..14).map(behind).collect();
+    let peer: Vec<_> = (0..14).map(behind).collect();
+    settle().await;
+    assert!(waiting(&resolver).is_empty());
     let other = look(&resolver, "other", 2);
-    assert_eq!(peer.remove(0).await.unwrap(), Err(TOO_MANY.to_owned()));
+    settle().await;
+    assert_eq!(waiting(&resolver), [Asker::clone(&whole)]);
     assert!(client.iter().chain(&peer).chain([&other]).all(|lookup| !lookup.is_finished()));
 }
 
@@ -236,17 +299,12 @@ async fn a_lookup_goes_on_for_others_that_wait_when_its_first_asker_leaves() {
     tokio::task::yield_now().await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
-    tokio::spawn(async move {
-        while let Ok((n, from)) = server.recv_from(&mut buffer).await {
-            let reply = answer(&Message::from_vec(&buffer[..n]).unwrap());
-            server.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
-        }
-    });
+    speak(server);
     assert_eq!(second.await.unwrap().unwrap().len(), MOST_ADDRESSES);
     assert!(locked(&resolver.looking().on_their_way).is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_place_that_gives_way_is_lost_to_all_lookups_of_its_asker_and_no_others() {
     let (resolver, _server) = silent().await;
     let mut one: Vec<_> = (0..32).map(|n| look(&resolver, n / 2, 1)).collect();
@@ -254,9 +312,7 @@ async fn a_place_that_gives_way_is_lost_to_all_lookups_of_its_asker_and_no_other
     for gone in one.drain(..2) {
         assert_eq!(gone.await.unwrap(), Err(TOO_MANY.to_owned()));
     }
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    settle().await;
     assert!(one.iter().chain([&newest]).all(|lookup| !lookup.is_finished()));
 }
 

@@ -34,13 +34,9 @@ impl ClientQuestion {
         let (answer, ttl, error) = match outcome {
             Outcome::Fresh(answer, ttl) => (answer, *ttl, None),
             Outcome::Stale(answer) => (answer, STALE_TTL, Some(STALE)),
-            Outcome::Failed => {
-                return self.without_records(
-                    ResponseCode::ServFail.into(),
-                    Some(NO_SERVER),
-                    0,
-                    out,
-                );
+            Outcome::Failed | Outcome::GaveWay => {
+                let error = matches!(outcome, Outcome::Failed).then_some(NO_SERVER);
+                return self.without_records(ResponseCode::ServFail.into(), error, 0, out);
             }
         };
         let code = answer.code();
