@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub(crate) struct RuntimeConfig {
     pub(crate) settings: Arc<Settings>,
     pub(crate) client_leg: Arc<NamedLeg>,
-    pub(crate) resolver: Resolver,
+    pub(crate) resolver: Arc<Resolver>,
     /// Who is asked for clients.
     pub(crate) name_servers: Arc<NameServers>,
     pub(crate) shared: Arc<Shared>,
@@ -103,8 +103,17 @@ impl RuntimeConfig {
         });
         let (dns, limit) = (&settings.dns, settings.timeouts.resolve);
         let (places, system) = (&shared.name_places, &shared.system_names);
-        let rate = Arc::clone(&shared.dns.name_rate);
-        let resolver = Resolver::new(dns, limit, Arc::clone(places), Arc::clone(system), rate)?;
+        let same_names = before.filter(|config| {
+            config.settings.dns == *dns && config.settings.timeouts.resolve == limit
+        });
+        let resolver = if let Some(before) = same_names {
+            // it keeps names, and sees by itself what changes in the system's files
+            Arc::clone(&before.resolver)
+        } else {
+            let rate = Arc::clone(&shared.dns.name_rate);
+            let (places, system) = (Arc::clone(places), Arc::clone(system));
+            Arc::new(Resolver::new(dns, limit, places, system, rate)?)
+        };
         let names_before = before.map(|config| &*config.name_servers);
         let name_servers = NameServers::new(dns, limit, Arc::clone(system), names_before)?;
         Ok(Self {

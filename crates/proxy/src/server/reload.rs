@@ -119,8 +119,14 @@ impl Server {
 mod tests {
     use super::*;
     use crate::settings::Dns;
+    use ekiden_model::dns::Asker;
+    use hickory_resolver::proto::op::{Message, OpCode};
+    use hickory_resolver::proto::rr::rdata::A;
+    use hickory_resolver::proto::rr::{RData, Record};
     use std::fs;
     use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::atomic::AtomicU32;
+    use tokio::net::UdpSocket;
 
     #[tokio::test]
     async fn a_reload_reads_the_system_s_files_of_names_at_once() {
@@ -148,6 +154,46 @@ mod tests {
         server.reload(settings(listen, false)).unwrap();
         let servers = inner.config().name_servers.status();
         assert!(servers[0].server == "192.0.2.133:53" && known().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_reload_keeps_destinations_names_while_their_settings_are_the_same() {
+        let name_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let servers = vec![name_server.local_addr().unwrap().into()];
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            let mut buffer = [0; 1_500];
+            while let Ok((n, from)) = name_server.recv_from(&mut buffer).await {
+                count.fetch_add(1, Relaxed);
+                let query = Message::from_vec(&buffer[..n]).unwrap();
+                let mut reply = Message::response(query.id, OpCode::Query);
+                reply.add_query(query.queries[0].clone());
+                let name = query.queries[0].name().clone();
+                reply.add_answer(Record::from_rdata(name, 600, RData::A(A::new(192, 0, 2, 7))));
+                name_server.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
+            }
+        });
+        let settings = |listen: SocketAddr, cache, keep_alive| {
+            let servers = servers.clone();
+            let dns = Dns { servers, hosts_file: false, cache, ..Dns::default() };
+            let mut settings = Settings { listen: vec![listen], dns, ..Settings::default() };
+            settings.timeouts.keep_alive = Span::from_secs(keep_alive);
+            Arc::new(settings)
+        };
+        let server = Server::start(settings((Ipv4Addr::LOCALHOST, 0).into(), 9, 60)).unwrap();
+        let listen = server.status().listen[0];
+        let look = || async {
+            let config = server.inner.config();
+            let found = config.resolver.lookup("a.example", false, &Asker::Relay).await;
+            assert_eq!(found, Ok(vec![[192, 0, 2, 7].into()]));
+            asked.load(Relaxed)
+        };
+        assert_eq!(look().await, 1);
+        server.reload(settings(listen, 9, 61)).unwrap();
+        assert_eq!(look().await, 1);
+        server.reload(settings(listen, 8, 61)).unwrap();
+        assert_eq!(look().await, 2);
     }
 
     #[tokio::test]
