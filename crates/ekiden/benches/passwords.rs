@@ -69,15 +69,18 @@ impl Flood {
         socket.connect(&relay.into()).ok()?;
         let mut stream = TcpStream::from(socket);
         let user = format!("u{}", nth % self.users);
+        // another each time: one that comes again costs no hash
+        let password = format!("wrong password {nth}");
         let said = match self.socks {
             true => {
                 let mut said = vec![5, 1, 2, 1, user.len() as u8];
                 said.extend(user.as_bytes());
-                said.extend(b"\x0ewrong password");
+                said.push(password.len() as u8);
+                said.extend(password.as_bytes());
                 stream.write_all(&said)
             }
             false => {
-                let basic = STANDARD.encode(format!("{user}:wrong password"));
+                let basic = STANDARD.encode(format!("{user}:{password}"));
                 write!(
                     stream,
                     "GET http://127.0.0.1:9/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic {basic}\r\n\r\n"

@@ -104,6 +104,11 @@ impl PasswordHasher {
         locked(&self.0.state).kept.holds(digest, account, self.0.now())
     }
 
+    /// Whether the same was wrong from this address before, lately enough.
+    pub(crate) fn is_wrong(&self, address: IpAddr, digest: &Digest) -> bool {
+        locked(&self.0.state).kept.is_wrong(address, digest, self.0.now())
+    }
+
     /// How long an attempt has to wait before it is looked at.
     pub(crate) fn wait(&self, who: &GuessKeys) -> Span {
         locked(&self.0.state).guesses.wait(self.0.now(), who)
@@ -265,9 +270,10 @@ impl Shared {
             LoginVerdict::Known(account) => state.kept.keep(attempt.digest, account, now),
             LoginVerdict::Wrong => {
                 state.guesses.on_wrong(now, &attempt.who);
+                state.kept.keep_wrong(attempt.who.address, attempt.digest, now);
                 state.queue.on_guess(&attempt.line());
             }
-            LoginVerdict::Wait(_) | LoginVerdict::Busy => {}
+            LoginVerdict::WrongAgain | LoginVerdict::Wait(_) | LoginVerdict::Busy => {}
         }
     }
 

@@ -3,7 +3,8 @@
 //! A hash takes about 20 ms of a core and 19 MiB: they run one at a time, from a [`queue`] of bounded length that
 //! addresses share fairly, and not after too many wrong guesses. Loopback may be a web server with many clients behind
 //! it: there names share the queue instead, and names that nobody has give way. Attempts of one address with the same user
-//! and password share one hash. Successful verdicts are cached, so known clients skip all this.
+//! and password share one hash. Verdicts are kept for a day: known clients skip all this, and so does a device that repeats
+//! an old password. The same guess teaches nobody anything, and so it neither costs a hash nor counts.
 
 mod backoff;
 mod guesses;
@@ -34,6 +35,8 @@ pub enum LoginVerdict {
     Known(AccountId),
     /// Wrong user or password, without saying which.
     Wrong,
+    /// The same, and the same attempt of this address was wrong before: nothing was hashed, and nothing is counted.
+    WrongAgain,
     /// Too many wrong attempts; try again after this time.
     Wait(Span),
     /// Too many attempts at once; try again in a second.
@@ -83,6 +86,10 @@ impl LoginAttempts {
             return LoginVerdict::Known(account);
         }
         let who = self.who(from, user, stored);
+        // also of a user that is not there, so that the time tells nothing
+        if self.hasher.is_wrong(who.address, &digest) {
+            return LoginVerdict::WrongAgain;
+        }
         let wait = self.hasher.wait(&who);
         if wait > Span::ZERO {
             return LoginVerdict::Wait(wait);

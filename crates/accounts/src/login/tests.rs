@@ -64,6 +64,50 @@ async fn guessing_backs_off_and_known_users_do_not_wait() {
 }
 
 #[tokio::test]
+async fn a_device_that_repeats_an_old_password_keeps_no_other_out() {
+    let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
+    let ask = |password| attempts.verify_login(&directory, "anna", password, from(1));
+    assert_eq!(ask("old password").await, LoginVerdict::Wrong);
+    for _ in 0..20 {
+        assert_eq!(ask("old password").await, LoginVerdict::WrongAgain);
+    }
+    assert_eq!(ask("right password").await, LoginVerdict::Known(AccountId(7)));
+    // and it is not told to wait while others guess there
+    for _ in 0..20 {
+        attempts.hasher.on_wrong(&attempts.who(from(1), "anna", stored(&directory)));
+    }
+    assert!(matches!(ask("another guess").await, LoginVerdict::Wait(_)));
+    assert_eq!(ask("old password").await, LoginVerdict::WrongAgain);
+}
+
+#[tokio::test]
+async fn a_repeated_guess_costs_no_hash_whether_its_name_exists_or_not() {
+    let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
+    let ask = |user, last| attempts.verify_login(&directory, user, "old password", from(last));
+    for user in ["anna", "otto"] {
+        assert_eq!(ask(user, 1).await, LoginVerdict::Wrong, "{user}");
+    }
+    // nobody is left to hash
+    attempts.hasher.end();
+    for user in ["anna", "otto"] {
+        assert_eq!(ask(user, 1).await, LoginVerdict::WrongAgain, "{user}");
+        assert_eq!(ask(user, 2).await, LoginVerdict::Busy, "{user}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_was_wrong_is_right_once_it_is_the_users() {
+    let (attempts, before) = (LoginAttempts::new().unwrap(), account("old password"));
+    for verdict in [LoginVerdict::Wrong, LoginVerdict::WrongAgain] {
+        let asked = attempts.verify_login(&before, "anna", "new password", from(1)).await;
+        assert_eq!(asked, verdict);
+    }
+    let after = account("new password");
+    let asked = attempts.verify_login(&after, "anna", "new password", from(1)).await;
+    assert_eq!(asked, LoginVerdict::Known(AccountId(7)));
+}
+
+#[tokio::test]
 async fn distributed_guessing_backs_off_one_user_only() {
     let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
     let mut last = LoginVerdict::Wrong;

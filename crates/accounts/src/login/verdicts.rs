@@ -1,42 +1,80 @@
-//! Successful log-ins of the last day.
+//! Verdicts of the last day, right and wrong.
 
 use crate::account::AccountId;
 use ekiden_model::units::{Span, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-/// Verdicts kept: a few devices each of some thousands of accounts; 1 MiB.
+/// Verdicts kept of each kind: a few devices each of some thousands of accounts; 1 to 2 MiB.
 const KEPT: usize = 16_384;
-/// algorithms/split-connections C.9: cached credentials are good for 24 h.
+/// Wrong ones of one address: the rest is left to others.
+const EACH: usize = KEPT / 4;
+/// Since their last use (algorithms/split-connections C.9: 24 h). Use may prolong it, because each is of the present hash
+/// alone: no change of a password is missed.
 const GOOD_FOR: Span = Span::from_secs(24 * 3600);
 
 /// A keyed hash, so that what is kept tells nothing.
 pub(crate) type Digest = [u8; 32];
 
-/// Verdicts by a keyed hash of user, password and its stored hash, so that a change voids them.
-#[derive(Debug, Default)]
+/// Verdicts by a keyed hash of user, password and its stored hash, so that a change voids them. Each has the time of its
+/// last use.
+#[derive(Debug, Default, Clone)]
 pub(crate) struct VerdictCache {
-    verdicts: BTreeMap<Digest, (AccountId, Time)>,
-    order: VecDeque<Digest>,
+    right: BTreeMap<Digest, (AccountId, Time)>,
+    /// By address, too: the time would tell one what another tries.
+    wrong: BTreeMap<(IpAddr, Digest), Time>,
 }
 
 impl VerdictCache {
-    /// Whether `digest` was found to belong to `account`, lately enough.
-    pub(crate) fn holds(&self, digest: &Digest, account: AccountId, now: Time) -> bool {
-        self.verdicts
-            .get(digest)
-            .is_some_and(|(whose, since)| *whose == account && now.since(*since) < GOOD_FOR)
+    /// Whether `digest` was found to belong to `account`, lately enough. That is a use.
+    pub(crate) fn holds(&mut self, digest: &Digest, account: AccountId, now: Time) -> bool {
+        match self.right.get_mut(digest) {
+            Some((whose, used)) if *whose == account && now.since(*used) < GOOD_FOR => {
+                *used = now;
+                true
+            }
+            _ => false,
+        }
     }
 
-    /// Keeps a verdict; the oldest goes when there are too many.
+    /// Keeps a right verdict; the one used longest ago goes when there are too many.
     pub(crate) fn keep(&mut self, digest: Digest, account: AccountId, now: Time) {
-        if self.verdicts.insert(digest, (account, now)).is_none() {
-            self.order.push_back(digest);
+        if self.right.len() >= KEPT && !self.right.contains_key(&digest) {
+            let oldest = self.right.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(digest, _)| *digest) {
+                self.right.remove(&oldest);
+            }
         }
-        if self.order.len() > KEPT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.verdicts.remove(&oldest);
+        self.right.insert(digest, (account, now));
+    }
+
+    /// Whether `digest` was found wrong from `address`, lately enough. That is a use.
+    pub(crate) fn is_wrong(&mut self, address: IpAddr, digest: &Digest, now: Time) -> bool {
+        match self.wrong.get_mut(&(address, *digest)) {
+            Some(used) if now.since(*used) < GOOD_FOR => {
+                *used = now;
+                true
+            }
+            _ => false,
         }
+    }
+
+    /// Keeps a wrong verdict; the one used longest ago goes when there are too many, or too many of the address.
+    pub(crate) fn keep_wrong(&mut self, address: IpAddr, digest: Digest, now: Time) {
+        if !self.wrong.contains_key(&(address, digest)) {
+            let own = (address, [u8::MIN; 32])..=(address, [u8::MAX; 32]);
+            let oldest = if self.wrong.range(own.clone()).count() >= EACH {
+                self.wrong.range(own).min_by_key(|(_, used)| **used)
+            } else if self.wrong.len() >= KEPT {
+                self.wrong.iter().min_by_key(|(_, used)| **used)
+            } else {
+                None
+            };
+            if let Some(oldest) = oldest.map(|(guess, _)| *guess) {
+                self.wrong.remove(&oldest);
+            }
+        }
+        self.wrong.insert((address, digest), now);
     }
 }
 
@@ -47,26 +85,94 @@ mod tests {
     /// The digest of one of many log-ins.
     fn nth(n: u32) -> Digest {
         let mut digest = Digest::default();
-        digest[..4].copy_from_slice(&n.to_le_bytes());
+        digest[..4].copy_from_slice(&n.to_be_bytes());
         digest
+    }
+
+    fn at(second: u64) -> Time {
+        Time::ZERO + Span::from_secs(second)
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([100, 64, 0, last])
     }
 
     #[test]
     fn the_last_16_384_log_ins_since_the_start_are_known_for_a_day() {
         let (account, mut cache) = (AccountId(7), VerdictCache::default());
-        let at = |second| Time::ZERO + Span::from_secs(second);
         let known = |cache: &VerdictCache, now| -> Vec<u32> {
+            // of a copy: to ask is a use
+            let mut cache = cache.clone();
             (0..16_400).filter(|n| cache.holds(&nth(*n), account, now)).collect()
         };
         assert_eq!(known(&cache, at(0)), [0; 0], "a start remembers nothing");
         (0..16_384).for_each(|n| cache.keep(nth(n), account, at(0)));
         let all: Vec<u32> = (0..16_384).collect();
         assert_eq!(known(&cache, at(86_399)), all);
-        assert!(!cache.holds(&nth(5), AccountId(8), at(0)));
+        assert!(!cache.holds(&nth(5), AccountId(8), at(86_399)));
         // one more takes the place of the first
         cache.keep(nth(16_384), account, at(86_399));
         assert_eq!(known(&cache, at(86_399)).len(), 16_384);
         assert!(!cache.holds(&nth(0), account, at(86_399)));
         assert_eq!(known(&cache, at(86_400)), [16_384]);
+    }
+
+    #[test]
+    fn a_log_in_is_known_for_a_day_after_its_last_use() {
+        let (account, mut cache) = (AccountId(7), VerdictCache::default());
+        (0..16_384).for_each(|n| cache.keep(nth(n), account, at(0)));
+        // it is the first, and stays for another
+        assert!(cache.holds(&nth(0), account, at(80_000)));
+        cache.keep(nth(16_384), account, at(80_000));
+        assert!(!cache.holds(&nth(1), account, at(80_000)));
+        assert!(!cache.holds(&nth(2), account, at(86_400)));
+        assert!(cache.holds(&nth(0), account, at(160_000)));
+        assert!(!cache.holds(&nth(0), account, at(246_400)));
+    }
+
+    #[test]
+    fn a_wrong_guess_is_known_for_a_day_after_its_last_use() {
+        let mut cache = VerdictCache::default();
+        assert!(!cache.is_wrong(address(1), &nth(0), at(0)));
+        cache.keep_wrong(address(1), nth(0), at(0));
+        assert!(cache.is_wrong(address(1), &nth(0), at(80_000)));
+        assert!(
+            !cache.is_wrong(address(2), &nth(0), at(80_000)),
+            "to another address it tells nothing"
+        );
+        assert!(!cache.is_wrong(address(1), &nth(1), at(80_000)));
+        assert!(!cache.holds(&nth(0), AccountId(7), at(80_000)));
+        assert!(cache.is_wrong(address(1), &nth(0), at(166_399)));
+        assert!(!cache.is_wrong(address(1), &nth(0), at(252_799)));
+    }
+
+    #[test]
+    fn an_address_has_a_quarter_of_the_wrong_guesses_at_most() {
+        let mut cache = VerdictCache::default();
+        let guess = |cache: &mut VerdictCache, last, from: u32, second| {
+            (from..from + 50).for_each(|n| cache.keep_wrong(address(last), nth(n), at(second)));
+        };
+        let held = |cache: &VerdictCache, last| {
+            cache.wrong.keys().filter(|(whose, _)| *whose == address(last)).count()
+        };
+        for last in 1..=4 {
+            let full = (0..4_096).map(|n| ((address(last), nth(n)), at(u64::from(last))));
+            cache.wrong.extend(full);
+        }
+        // its own go, and a repeated one takes no place
+        guess(&mut cache, 4, 4_096, 5);
+        guess(&mut cache, 4, 4_096, 6);
+        assert_eq!([1, 2, 3, 4].map(|last| held(&cache, last)), [4_096; 4]);
+        assert!(!cache.is_wrong(address(4), &nth(49), at(6)));
+        assert!(cache.is_wrong(address(4), &nth(50), at(6)));
+        // one that is in use stays for a newcomer's
+        assert!(cache.is_wrong(address(1), &nth(0), at(6)));
+        guess(&mut cache, 5, 0, 7);
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|last| held(&cache, last)),
+            [4_046, 4_096, 4_096, 4_096, 50]
+        );
+        assert!(cache.is_wrong(address(1), &nth(0), at(7)));
+        assert!(!cache.is_wrong(address(1), &nth(1), at(7)));
     }
 }

@@ -23,6 +23,8 @@ pub enum LoginOutcome {
     Barred(String),
     /// User or password is wrong.
     Wrong,
+    /// The same, as it was before from the same address; it was not checked anew.
+    WrongAgain,
     /// Too many wrong log-ins before; none is checked for this long.
     Wait(Span),
     /// Too many log-ins are being checked.
@@ -224,7 +226,7 @@ pub(crate) mod testing {
     }
 
     /// A directory that knows one account, number 7, at one address, and number 8 of the WireGuard device at 10.77.0.2. It is
-    /// busy for an empty password, has everybody wait for "late", and takes none.
+    /// busy for an empty password, has everybody wait for "late", knows "again" for wrong, and takes none.
     #[derive(Debug)]
     pub(crate) struct OneAccount {
         pub(crate) name: &'static str,
@@ -249,6 +251,7 @@ pub(crate) mod testing {
                 match given {
                     "" => LoginOutcome::Busy,
                     "late" => LoginOutcome::Wait(Span::from_millis(29_999)),
+                    "again" => LoginOutcome::WrongAgain,
                     _ => LoginOutcome::Wrong,
                 }
             })

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How late those are answered whose password was not looked at. Otherwise they would ask some thousand times a
+/// How late those are answered whose password was not hashed. Otherwise they would ask some thousand times a
 /// second, and take the processor from the hashes of others.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
@@ -130,14 +130,15 @@ impl Session {
         };
         self.check_password_path(true)?;
         let outcome = directory.log_in(user, password, self.address.ip()).await;
-        if matches!(outcome, LoginOutcome::Wait(_) | LoginOutcome::Busy) {
+        if matches!(outcome, LoginOutcome::WrongAgain | LoginOutcome::Wait(_) | LoginOutcome::Busy)
+        {
             let _waits = self.config.shared.log_ins_held_back.enter();
             let _ = self.unless_stopping(tokio::time::sleep(HELD_BACK)).await;
         }
         match outcome {
             LoginOutcome::Known(account) => Ok(account),
             LoginOutcome::Barred(why) => Err(Failure::new(FailureKind::Denied, why)),
-            LoginOutcome::Wrong => {
+            LoginOutcome::Wrong | LoginOutcome::WrongAgain => {
                 if let Some(left_out) = self.config.shared.refusals.wrong_log_ins.due() {
                     let left_out = left_out_in_words(left_out);
                     // without the user: people type passwords there

@@ -381,11 +381,14 @@ async fn log_ins_that_are_held_back_are_counted() {
         Arc::new(OneAccount { name: "home", at: [192, 0, 2, 1].into() }) as Arc<dyn Directory>;
     let local = fixture("127.0.0.1", Some(directory), Settings::default()).await;
     let held_back = || local.session.config.shared.log_ins_held_back.now();
-    {
-        let mut logs_in = std::pin::pin!(local.session.log_in("anna", ""));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(logs_in.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(held_back(), 1);
+    // there is no room for it, or it was found wrong before
+    for password in ["", "again"] {
+        {
+            let mut logs_in = std::pin::pin!(local.session.log_in("anna", password));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(logs_in.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(held_back(), 1);
+        }
+        assert_eq!(held_back(), 0);
     }
-    assert_eq!(held_back(), 0);
 }

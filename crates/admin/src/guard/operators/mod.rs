@@ -259,7 +259,7 @@ impl OperatorLogins {
             LoginVerdict::Known(_) => {
                 all.into_iter().find(|one| one.name == name).ok_or_else(wrong)
             }
-            LoginVerdict::Wrong => Err(wrong()),
+            LoginVerdict::Wrong | LoginVerdict::WrongAgain => Err(wrong()),
             LoginVerdict::Wait(span) => {
                 let seconds = span.as_secs().max(1);
                 let why = format!("too many wrong passwords; try again in {seconds} s");

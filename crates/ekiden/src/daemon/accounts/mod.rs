@@ -266,6 +266,7 @@ impl accounts::Directory for AccountDirectory {
                     }
                 }
                 LoginVerdict::Wrong => LoginOutcome::Wrong,
+                LoginVerdict::WrongAgain => LoginOutcome::WrongAgain,
                 LoginVerdict::Wait(span) => LoginOutcome::Wait(span),
                 LoginVerdict::Busy => LoginOutcome::Busy,
             };
@@ -273,7 +274,7 @@ impl accounts::Directory for AccountDirectory {
             *match &seen {
                 LoginOutcome::Known(_) => &mut counted.known,
                 LoginOutcome::Barred(_) => &mut counted.barred,
-                LoginOutcome::Wrong => &mut counted.wrong,
+                LoginOutcome::Wrong | LoginOutcome::WrongAgain => &mut counted.wrong,
                 LoginOutcome::Wait(_) => &mut counted.waited,
                 LoginOutcome::Busy => &mut counted.busy,
             } += 1;
