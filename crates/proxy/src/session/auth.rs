@@ -150,7 +150,13 @@ impl Session {
                 if let Some(left_out) = self.config.shared.refusals.late_log_ins.due() {
                     let left_out = left_out_in_words(left_out);
                     let span = Span::from_secs(span.as_nanos().div_ceil(1_000_000_000));
-                    tracing::info!(client = %self.address, "no log-in is looked at for {span}, because too many wrong ones came before{left_out}; the status counts all");
+                    let hint = match self.registration.shares_address() {
+                        true => {
+                            "; accounts come from there, too: if it is a proxy, list it in access.proxy_protocol_from"
+                        }
+                        false => "",
+                    };
+                    tracing::info!(client = %self.address, "no log-in is looked at for {span}, because too many wrong ones came before{left_out}; the status counts all{hint}");
                 }
                 let wait = Failure::new(FailureKind::LogInLater, "too many wrong passwords");
                 Err(wait.retry_after(span))

@@ -223,6 +223,25 @@ fn log_ins_that_are_not_looked_at_are_a_line_of_the_log() {
     assert!(lines[0].contains("no log-in is looked at for 30 s"), "{lines:?}");
 }
 
+#[test]
+fn an_address_that_accounts_have_is_named_as_perhaps_a_proxys() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    let _within = runtime.enter();
+    for shared in [false, true] {
+        let directory = Arc::new(OneAccount { name: "home", at: [192, 0, 2, 1].into() });
+        let made = fixture("127.0.0.1", Some(directory as Arc<dyn Directory>), Settings::default());
+        let made = runtime.block_on(made);
+        let other = made.registry.enter(made.session.address);
+        other.set_account(shared.then(|| account(7, "home")));
+        let lines = said(Level::INFO, || {
+            assert!(runtime.block_on(made.session.log_in("anna", "late")).is_err());
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0].contains("access.proxy_protocol_from"), shared, "{lines:?}");
+    }
+}
+
 #[tokio::test]
 async fn reaches_what_the_rules_allow_at_the_resolved_address() {
     let Fixture { session, .. } = fixture("127.0.0.1", None, Settings::default()).await;

@@ -60,6 +60,14 @@ impl Registration {
         self.registry.register(self.entry.client, Some(Arc::clone(&self.entry)))
     }
 
+    /// Whether another connection of the same address is an account's. Looks at all there are, so it is for rare use.
+    pub(crate) fn shares_address(&self) -> bool {
+        let (id, address) = (self.entry.id, self.entry.client.ip());
+        let of_address =
+            |other: &Arc<ConnectionEntry>| other.id != id && other.client.ip() == address;
+        self.registry.shown().filter(of_address).any(|other| other.account().is_some())
+    }
+
     /// Counts bytes that moved, on this connection and in the totals.
     pub(crate) fn moved(&self, now: Time, up: u64, down: u64, spliced: u64) {
         let (entry, totals) = (&self.entry, &self.registry.totals);
