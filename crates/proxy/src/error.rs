@@ -197,7 +197,12 @@ impl Failure {
 
 impl From<BadMessage> for Failure {
     fn from(bad: BadMessage) -> Self {
-        Self::new(FailureKind::Malformed(bad.status), bad.what)
+        let failure = Self::new(FailureKind::Malformed(bad.status), bad.what);
+        match bad.status {
+            // for want of memory
+            503 => failure.retry_after(Span::from_secs(1)),
+            _ => failure,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::place::{AdmissionPermit, Place};
 use super::{Deferred, Resources, State};
+use crate::observe::log_throttle::{LogThrottle, left_out_in_words};
 use crate::observe::waiting::WaitCount;
 use crate::transfer::budget::CountedMemory;
 use crate::transfer::tls_session::SESSION;
@@ -10,8 +11,9 @@ use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::budget::Budget;
 use ekiden_model::resources::overload::{PlaceId, ample_memory};
-use ekiden_model::units::Span;
+use ekiden_model::units::{Bytes, Span};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
@@ -38,6 +40,15 @@ pub(super) struct MemoryTurn {
     /// Some was given back.
     given: Notify,
     waiting: WaitCount,
+}
+
+/// How often memory did not suffice, and when the log said so last.
+#[derive(Debug, Default)]
+pub(super) struct RefusedMemory {
+    pub(super) times: AtomicU64,
+    logged: LogThrottle,
+    /// The same where a source had its share.
+    share_logged: LogThrottle,
 }
 
 /// Memory from the budget of sessions; the drop returns it.
@@ -167,10 +178,44 @@ impl Resources {
         if self.memory.used() <= ample_memory(self.memory.limit()) {
             return true;
         }
-        let state = &mut *locked(&self.state);
-        let may = state.may_hold_more(place);
-        state.counts.share_refused += u64::from(!may);
-        may
+        let source = {
+            let state = &mut *locked(&self.state);
+            if state.may_hold_more(place) {
+                return true;
+            }
+            state.counts.share_refused += 1;
+            place.id.get().and_then(|id| state.sources.source(*id))
+        };
+        // without the lock: the log may take its time
+        if let Some(source) = source
+            && let Some(left_out) = self.memory_refused.share_logged.due()
+        {
+            let (source, left_out) = (self.peers.name_of(source), left_out_in_words(left_out));
+            let (own, used) =
+                (self.percent(place.held_by_source()), self.percent(self.memory.used()));
+            let limit = Bytes::new(self.memory.limit());
+            tracing::warn!(
+                "no more memory for {source}: it holds {own} % of budgets.sessions, {limit}, and {used} % are in use{left_out}. Its clients get 503 or are closed; raise `sessions` of [budgets] for more of them"
+            );
+        }
+        false
+    }
+
+    /// As a share of the memory.
+    fn percent(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(100) / self.memory.limit().max(1)
+    }
+
+    /// No unfinished connection gives `bytes` back.
+    fn refuse_memory(&self, bytes: u64) {
+        self.memory_refused.times.fetch_add(1, Relaxed);
+        if let Some(left_out) = self.memory_refused.logged.due() {
+            let (used, left_out) = (self.percent(self.memory.used()), left_out_in_words(left_out));
+            let (bytes, limit) = (Bytes::new(bytes), Bytes::new(self.memory.limit()));
+            tracing::warn!(
+                "no memory for {bytes} of a head, TLS or HTTP/2: {used} % of budgets.sessions, {limit}, are in use{left_out}. Clients get 503 or are closed; raise `sessions` of [budgets] for more of them"
+            );
+        }
     }
 
     /// How many wait for memory that others give back.
@@ -226,7 +271,7 @@ impl Resources {
                 }
             }
         }
-        self.memory_refused.fetch_add(1, Relaxed);
+        self.refuse_memory(bytes);
         false
     }
 }

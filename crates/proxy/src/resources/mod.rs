@@ -58,7 +58,7 @@ use ekiden_model::resources::overload::{
 use ekiden_model::resources::socket_memory::{SocketMemory, SocketMemoryConfig, SocketShortage};
 use ekiden_model::units::{Bytes, Span, Time};
 use legs::{Holder, Legs};
-use memory::MemoryTurn;
+use memory::{MemoryTurn, RefusedMemory};
 use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
@@ -87,7 +87,7 @@ pub(crate) struct Resources {
     /// Those who wait for memory: of small sources, and the others.
     memory_turns: [MemoryTurn; 2],
     /// How often it did not suffice.
-    memory_refused: AtomicU64,
+    memory_refused: RefusedMemory,
     next: AtomicU64,
     pub(crate) rejections: Rejections,
     /// Peers that have opened flows.
@@ -224,7 +224,7 @@ impl Resources {
             hurried: Time::ZERO,
         };
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
-        let memory_refused = AtomicU64::new(0);
+        let memory_refused = RefusedMemory::default();
         let memory_turns = Default::default();
         let rejections = Rejections::new(settings.budgets.rejections);
         let peers = JoinedPeers::default();

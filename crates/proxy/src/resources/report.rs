@@ -20,7 +20,7 @@ impl Resources {
         let state = &mut *locked(&self.state);
         state.level();
         let mut pressure = state.pressure_status(&self.peers);
-        pressure.memory_refused = self.memory_refused.load(Relaxed);
+        pressure.memory_refused = self.memory_refused.times.load(Relaxed);
         pressure.memory_waiting = self.memory_waiting();
         let buffers = if counted { state.buffers_status() } else { state.refusals() };
         (buffers, state.idle_status(), pressure)

@@ -211,7 +211,11 @@ impl Session {
         let share_used = |used: ShareUsed| {
             static LOGGED: LogThrottle = LogThrottle::new();
             if LOGGED.is_due() {
-                tracing::warn!(client = %self.address, "a request is refused, because its address has its share: {used}");
+                let budget = match used {
+                    ShareUsed::Places => "budgets.connections",
+                    ShareUsed::Memory => "budgets.sessions",
+                };
+                tracing::warn!(client = %self.address, "a request is refused, because its address has its share of {budget}: {used}");
             }
             let retry_after = Some(Span::from_secs(1));
             Failure { retry_after, ..Failure::new(FailureKind::Exhausted, used.to_string()) }

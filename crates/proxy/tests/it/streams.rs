@@ -332,6 +332,24 @@ fn own() -> http::Request<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn streams_that_find_no_memory_are_told_when_to_try_again() {
+    let shown = Shown::new();
+    let relay = tokio::task::block_in_place(|| {
+        Relay::with(|settings| {
+            shown.settings(settings);
+            // TLS and a head take 128, a window and a stream 144 more
+            settings.budgets.sessions = Bytes::kib(240);
+        })
+    });
+    let (mut client, driving) = http2(&shown, &relay).await;
+    let response = client.send_request(own(), true).unwrap().0.await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["retry-after"], "1");
+    driving.abort();
+    tokio::task::block_in_place(|| drop(relay));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn pages_of_the_relay_itself_end_a_connection_and_no_tunnel_in_it() {
     let (shown, origin) = (Shown::new(), Origin::new());
     let relay = tokio::task::block_in_place(|| shown.relay());

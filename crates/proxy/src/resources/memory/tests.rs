@@ -1,4 +1,5 @@
 use super::*;
+use crate::observe::log_throttle::counting::said;
 use crate::resources::ShareUsed;
 use crate::settings::Settings;
 use ekiden_linux::host::clock;
@@ -7,6 +8,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use tracing::Level;
 
 const KIB: usize = 1024;
 const LARGE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -96,7 +98,7 @@ async fn waiting_for_memory_ends_when_it_is_given_back() {
     drop(memory);
     assert!(at_once(waits.as_mut()).await.flatten().is_some(), "no time passed");
     assert_eq!(resources.memory_waiting(), 0);
-    assert_eq!(resources.memory_refused.load(Relaxed), 0);
+    assert_eq!(resources.memory_refused.times.load(Relaxed), 0);
 }
 
 #[tokio::test]
@@ -187,6 +189,36 @@ async fn connections_to_servers_of_one_address_leave_memory_to_another() {
     assert!(again.hold_apart(KIB).await.is_none());
     again.set_logged_in();
     assert!(again.hold_apart(KIB).await.is_some(), "its account's limits are for it");
+}
+
+#[test]
+fn refused_memory_is_in_the_log_with_the_budget_that_is_used_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let resources = resources(128 * KIB as u64);
+    let refuse = async {
+        let (large, newcomer) = (client(&resources, LARGE), client(&resources, SMALL));
+        large.serve().unwrap();
+        let mut held = Vec::new();
+        while let Some(memory) = large.hold_apart(KIB).await {
+            held.push(memory);
+        }
+        for _ in 0..3 {
+            assert!(large.hold_apart(KIB).await.is_none());
+            assert!(newcomer.hold(32 * KIB).await.is_none());
+        }
+        drop(held);
+    };
+    let lines = said(Level::WARN, || runtime.block_on(refuse));
+    let parts: [&[&str]; 2] = [
+        &["no more memory for 192.0.2.1: ", "75 % of budgets.sessions, 128 KiB,"],
+        &["no memory for 32 KiB of ", ": 75 % of budgets.sessions, 128 KiB,"],
+    ];
+    assert_eq!(lines.len(), parts.len(), "{lines:#?}");
+    for (line, parts) in lines.iter().zip(parts) {
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+    assert_eq!(resources.memory_refused.times.load(Relaxed), 3);
+    assert_eq!(locked(&resources.state).counts.share_refused, 4);
 }
 
 #[tokio::test]

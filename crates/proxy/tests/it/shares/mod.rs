@@ -412,4 +412,5 @@ fn answers_of_the_relay_itself_count_while_they_wait() {
     let narrow = Relay::with(|settings| settings.budgets.sessions = Bytes::kib(16));
     let answer = page(&narrow);
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
 }

@@ -22,6 +22,7 @@ use control::ControlFrames;
 use counted::{Counted, Paid};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
+use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Request};
 use kept::Kept;
 use read_limit::{Allowance, ReadLimit};
@@ -380,11 +381,15 @@ async fn begin(
     });
 }
 
-/// Refuses a request whose head no session reads.
+/// Refuses a request whose head no session reads. There is no body: until its client takes it, nothing would count it.
 fn answer(respond: &mut SendResponse<Bytes>, status: u16) {
     let mut response = http::Response::new(());
     if let Ok(status) = http::StatusCode::from_u16(status) {
         *response.status_mut() = status;
+    }
+    // for want of memory, or of a place
+    if status == 503 {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     // fails where the client is gone
     let _ = respond.send_response(response, true);
