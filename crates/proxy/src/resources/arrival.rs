@@ -66,7 +66,7 @@ impl JoinedPeers {
     }
 }
 
-/// Why a flow gets no place.
+/// Why a client, a flow or a connection within another gets no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoPlace {
     #[error("there is no room for another connection")]

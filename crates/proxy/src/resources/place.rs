@@ -1,5 +1,6 @@
 //! A client's place among the connections: who gives it back for another.
 
+use super::arrival::NoPlace;
 use super::{Deferred, Resources, State};
 use crate::observe::registry::ConnectionEntry;
 use ekiden_linux::host::clock;
@@ -194,9 +195,9 @@ impl AdmissionPermit {
     }
 
     /// A permit for a session within this connection.
-    pub(crate) fn inner(&self) -> Option<Self> {
+    pub(crate) fn inner(&self) -> Result<Self, NoPlace> {
         let place = self.resources.inner_place(&self.place)?;
-        Some(Self::counted(&self.resources, place, true))
+        Ok(Self::counted(&self.resources, place, true))
     }
 }
 
@@ -236,16 +237,16 @@ impl Resources {
     }
 
     /// A place within another connection's, as for a new client of its source that has no other.
-    fn inner_place(self: &Arc<Self>, outer: &Arc<Place>) -> Option<Arc<Place>> {
+    fn inner_place(self: &Arc<Self>, outer: &Arc<Place>) -> Result<Arc<Place>, NoPlace> {
         self.change(|state, deferred| {
             let id = outer.id.get().copied();
             if outer.evicted.load(SeqCst) {
-                return None;
+                return Err(NoPlace::Room);
             }
             let most = state.shared_places();
             if !id.is_none_or(|id| state.sources.may_hold_within(id, most)) {
                 state.counts.share_refused += 1;
-                return None;
+                return Err(NoPlace::Share);
             }
             // it does not give its own place
             if let Some(id) = id {
@@ -268,7 +269,7 @@ impl Resources {
                 id.into_iter().for_each(|id| state.sources.on_inner(id));
             }
             id.into_iter().for_each(|id| state.sources.on_silent(id, true));
-            found.then(|| Arc::clone(outer))
+            found.then(|| Arc::clone(outer)).ok_or(NoPlace::Room)
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionEntry, ConnectionState, Protocol};
 use crate::policy::quota::Framing;
+use crate::resources::arrival::NoPlace;
 use crate::runtime::certificate::HTTP_2;
 use crate::session::Session;
 use crate::transfer::buffered::BufferedStream;
@@ -22,6 +23,7 @@ use crate::transfer::tls_session::{SESSION, TlsSession};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::task::JoinHandle;
 
 /// The first byte of a TLS handshake record (RFC 8446 §5.1). No other protocol here begins with it.
@@ -109,7 +111,7 @@ fn begin(
     framing: &Arc<Framing>,
     client: End,
 ) -> Result<(JoinHandle<()>, Arc<ConnectionEntry>), String> {
-    let permit = session.permit.inner().ok_or("all connections are in use")?;
+    let permit = session.permit.inner().map_err(|why| refused(session, why))?;
     let inner = session.inner(client, name, framing, permit);
     let entry = Arc::clone(&inner.registration.entry);
     let task = tokio::spawn(serve_boxed(inner));
@@ -139,6 +141,21 @@ fn say_why(session: &Session) {
     }
 }
 
+/// Says why nothing more is served within TLS, as often as is useful, and returns it.
+fn refused(session: &Session, why: NoPlace) -> &'static str {
+    static LOGGED: LogThrottle = LogThrottle::new();
+    let why = match why {
+        NoPlace::Room => "all connections are in use",
+        NoPlace::Share => "its address has its share of connections in service",
+    };
+    // one that was closed for others has its own reason
+    let is_closed = session.registration.entry.evicted.load(Relaxed);
+    if !is_closed && LOGGED.is_due() {
+        tracing::warn!(client = %session.address, "a connection within TLS is refused: {why} (budgets.connections)");
+    }
+    why
+}
+
 fn broke(session: &Session, why: &str) {
     session.registration.count_failed();
     tracing::debug!(client = %session.address, "TLS: {why}");
@@ -147,6 +164,7 @@ fn broke(session: &Session, why: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::log_throttle::counting::said;
     use crate::session::tests::fixture;
     use crate::settings::Settings;
     use crate::transfer::buffered::write_all;
@@ -154,6 +172,26 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
+    use tracing::Level;
+
+    #[test]
+    fn the_log_says_once_that_no_place_is_left_within_tls() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _within = runtime.enter();
+        let mut settings = Settings::default();
+        settings.budgets.connections = 1;
+        let outer = runtime.block_on(fixture("192.0.2.1", None, settings));
+        let lines = said(Level::WARN, || {
+            for _ in 0..3 {
+                let why = begin_stream(&outer.session, None, &Arc::default()).err();
+                assert_eq!(why.as_deref(), Some("all connections are in use"));
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        for part in ["client=192.0.2.1:5000 ", "all connections are in use (budgets.connections)"] {
+            assert!(lines[0].contains(part), "{part}: {lines:?}");
+        }
+    }
 
     #[tokio::test]
     async fn an_upload_within_another_connection_is_reset_where_that_one_is_cut() {
