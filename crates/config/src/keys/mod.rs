@@ -182,7 +182,7 @@ static BUDGETS: &[Key<Draft>] = keys! { Draft, |draft| draft.budgets;
     fields = fields: Kind::Number(1, 10_000), None,
         "Maximum number of header fields in one head.", "Parsing time.", "Rarely needed.";
     pipes = pipes: Kind::Number(1, 1_000_000), None,
-        "Maximum number of open splice pipes; further connections copy bytes.",
+        "Maximum number of open splice pipes; further connections copy bytes. A 16th of the descriptor limit at most.",
         "Two descriptors each, and up to pipe_size of kernel memory.", "Many bulk transfers at once.";
     pipe_size = pipe_size: Kind::Size(Bytes::kib(4), Bytes::mib(64)), None,
         "Size of each pipe; beyond /proc/sys/fs/pipe-max-size only when privileged.",

@@ -26,8 +26,12 @@ const SERVERS: usize = 2;
 const LEAST_LOOKUPS: u32 = 64;
 /// Refusals that there is room for, whatever the limit is.
 const LEAST_REFUSALS: u32 = 16;
+/// The part of the limit that pipes may number: an eighth of all descriptors with both ends. What has none is copied.
+const PIPES: u64 = 16;
+/// Of fewer connections than these the log warns, whatever the configuration asks for.
+const FEW: u32 = 1_000;
 
-/// Raises the descriptor limit as far as it goes, and lowers `budgets.connections` to what it allows;
+/// Raises the descriptor limit as far as it goes, and lowers `budgets.pipes` and `connections` to what it allows;
 /// `asked`: the configuration sets that number. `management`: there is a management port.
 pub(crate) fn descriptors(settings: &mut Settings, asked: bool, management: bool) {
     let before = getrlimit(Resource::Nofile);
@@ -38,7 +42,7 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool, management: bool
         warn!(%error, "cannot raise the descriptor limit");
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
-    let (pipes, blocks) = (u64::from(settings.budgets.pipes) * 2, blocks(&settings.cache));
+    let (pipes, blocks) = (pipes(settings, limit), blocks(&settings.cache));
     let waiting = u64::from(waiting(settings));
     let aside = aside(settings, management, limit);
     let (high, wanted) = (settings.pressure.high, settings.budgets.connections);
@@ -52,8 +56,8 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool, management: bool
              for clients that wait, {pipes} for pipes{disk} and {aside} for all else, and `high` of [pressure] is {high}. \
              Raise the limit with LimitNOFILE= or `ulimit -Hn`"
         );
-        // below the default is a decision, below the configured value a degradation
-        if asked {
+        // below the default is a decision, below the configured value or what anybody needs a degradation
+        if is_degraded(asked, connections) {
             warn!("{text}");
         } else {
             info!("{text}");
@@ -73,6 +77,19 @@ pub(crate) fn waiting(settings: &mut Settings) -> u32 {
     let most = u32::try_from(limit / 8).unwrap_or(u32::MAX);
     settings.pressure.waiting = settings.pressure.waiting.min(most);
     settings.pressure.waiting
+}
+
+/// Whether so few connections are worth a warning; `asked`: the configuration asks for more.
+const fn is_degraded(asked: bool, connections: u32) -> bool {
+    asked || connections < FEW
+}
+
+/// Both ends of all pipes, whose number is lowered to what the limit allows.
+fn pipes(settings: &mut Settings, limit: u64) -> u64 {
+    let most = u32::try_from(limit / PIPES).unwrap_or(u32::MAX);
+    let pipes = &mut settings.budgets.pipes;
+    *pipes = most.min(*pipes);
+    u64::from(*pipes) * 2
 }
 
 /// The cache's disk has a file open for each block, and one for what was removed.
@@ -173,7 +190,7 @@ fn largest(text: &str, times: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEAST_LOOKUPS, LEAST_REFUSALS, aside, blocks, fit, largest};
+    use super::{LEAST_LOOKUPS, LEAST_REFUSALS, aside, blocks, fit, is_degraded, largest, pipes};
     use ekiden_model::resources::overload::{Pressure, Resource, Watermarks};
     use ekiden_model::units::{Bytes, Share};
     use ekiden_proxy::settings::{Cache, DnsServer, Settings, Upstream, UpstreamProtocol};
@@ -193,6 +210,25 @@ mod tests {
         assert_eq!(fit(1_048_576, 576, high, 20_000), (20_000, false));
         assert_eq!(fit(10, 576, high, 20_000), (1, true));
         assert_eq!(fit(0, 0, high, 20_000), (1, true));
+    }
+
+    #[test]
+    fn pipes_have_an_eighth_of_the_descriptors_at_most() {
+        for (limit, waiting, number, most, degraded) in [
+            (1_024, 128, 64_u32, 233, true),
+            (4_096, 512, 256, 934, true),
+            (65_536, 1_024, 256, 20_000, false),
+        ] {
+            let mut settings = Settings::default();
+            let pipes = pipes(&mut settings, limit);
+            assert_eq!((pipes, settings.budgets.pipes), (2 * u64::from(number), number));
+            let taken = pipes + aside(&mut settings, false, limit);
+            let (high, wanted) = (settings.pressure.high, settings.budgets.connections);
+            let (connections, _) = fit(limit - waiting, taken, high, wanted);
+            assert_eq!(connections, most, "{limit}");
+            assert_eq!(is_degraded(false, connections), degraded, "{limit}");
+        }
+        assert!(is_degraded(true, 5_000));
     }
 
     #[test]

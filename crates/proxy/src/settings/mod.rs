@@ -313,7 +313,7 @@ pub struct Budgets {
     pub head: Bytes,
     /// Header fields in one head. Default 128.
     pub fields: u16,
-    /// Pipes for `splice` at once; beyond, bytes are copied. Default 256.
+    /// Pipes for `splice` at once; beyond, bytes are copied. Default 256; fewer where descriptors are few.
     pub pipes: u32,
     /// Size of each pipe. Default 256 KiB.
     pub pipe_size: Bytes,
