@@ -191,7 +191,7 @@ static BUDGETS: &[Key<Draft>] = keys! { Draft, |draft| draft.budgets;
         "User-space memory for buffered bytes, all connections together. Those of one address have half of what is free, those of a peer eight ninths.",
         "At the limit, bytes wait in the kernel's buffers at the cost of an extra system call.", "Machines with very little or very much memory.";
     sessions = sessions: Kind::Size(Bytes::mib(1), Bytes::mib(1 << 20)), None,
-        "User-space memory for unfinished and served heads, TLS sessions and HTTP/2, all connections together. TLS and HTTP/2 count with the most that they can hold.",
+        "User-space memory for unfinished and served heads, TLS sessions and HTTP/2, all connections together. TLS and HTTP/2 count with the most that they can hold: 64 KiB a TLS session, 80 KiB a stream.",
         "At the limit, the largest unfinished connections of the address that holds the most are closed. Where none is left, new ones get 503 or are closed.",
         "Machines with very little memory, or with thousands of TLS clients.";
 };
