@@ -2,9 +2,10 @@
 //! low priority: guessing must not slow down other clients.
 
 use super::LoginVerdict;
-use super::guesses::{GuessKeys, Guesses};
+use super::guesses::GuessKeys;
 use super::queue::{FairQueue, Pushed, Ticket};
-use super::verdicts::{Digest, VerdictCache};
+use super::remembered::Remembered;
+use super::verdicts::Digest;
 use crate::account::AccountId;
 use crate::{locked, password};
 use ekiden_linux::host::panics::restarted_on_thread;
@@ -79,8 +80,7 @@ struct State {
     queue: FairQueue<Line, Attempt>,
     /// Those that wait or are being hashed.
     open: BTreeMap<(IpAddr, Digest), Open>,
-    guesses: Guesses,
-    kept: VerdictCache,
+    remembered: Remembered,
     ended: bool,
 }
 
@@ -99,24 +99,20 @@ impl PasswordHasher {
         Ok(Self(shared))
     }
 
-    /// Whether this was right before, lately enough.
-    pub(crate) fn is_known(&self, digest: &Digest, account: AccountId) -> bool {
-        locked(&self.0.state).kept.holds(digest, account, self.0.now())
-    }
-
-    /// Whether the same was wrong from this address before, lately enough.
-    pub(crate) fn is_wrong(&self, address: IpAddr, digest: &Digest) -> bool {
-        locked(&self.0.state).kept.is_wrong(address, digest, self.0.now())
-    }
-
-    /// How long an attempt has to wait before it is looked at.
-    pub(crate) fn wait(&self, who: &GuessKeys) -> Span {
-        locked(&self.0.state).guesses.wait(self.0.now(), who)
+    /// The verdict where no hash is needed, or where the attempt has to wait.
+    pub(crate) fn verdict_at_once(
+        &self,
+        who: &GuessKeys,
+        digest: &Digest,
+        account: Option<AccountId>,
+    ) -> Option<LoginVerdict> {
+        let mut state = locked(&self.0.state);
+        state.remembered.verdict_at_once(self.0.now(), who, digest, account)
     }
 
     #[cfg(test)]
     pub(super) fn on_wrong(&self, who: &GuessKeys) {
-        locked(&self.0.state).guesses.on_wrong(self.0.now(), who);
+        locked(&self.0.state).remembered.guesses.on_wrong(self.0.now(), who);
     }
 
     /// The verdict: 20 to 40 ms after its turn. [`LoginVerdict::Busy`] where the queue has no room. The password is
@@ -169,8 +165,7 @@ impl Shared {
         let state = State {
             queue: FairQueue::new(QUEUE),
             open: BTreeMap::new(),
-            guesses: Guesses::new(),
-            kept: VerdictCache::default(),
+            remembered: Remembered::new(),
             ended: false,
         };
         Self {
@@ -199,7 +194,7 @@ impl Shared {
         // names that nobody has give way there as addresses that guess do
         let gives_way = match key.0.is_loopback() {
             true => !attempt.expected,
-            false => state.guesses.has_guessed(now, &key.0),
+            false => state.remembered.guesses.has_guessed(now, &key.0),
         };
         let Pushed::Queued(ticket, dropped) = state.queue.push(line, gives_way, attempt) else {
             return None;
@@ -257,7 +252,7 @@ impl Shared {
                 if let Some(open) = state.open.get_mut(&attempt.key()) {
                     open.ticket = None;
                 }
-                let wait = state.guesses.wait(self.now(), &attempt.who);
+                let wait = state.remembered.guesses.wait(self.now(), &attempt.who);
                 return Some((attempt, wait));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -267,10 +262,11 @@ impl Shared {
     fn on_verdict(&self, attempt: &Attempt, verdict: LoginVerdict) {
         let (mut state, now) = (locked(&self.state), self.now());
         match verdict {
-            LoginVerdict::Known(account) => state.kept.keep(attempt.digest, account, now),
+            LoginVerdict::Known(account) => {
+                state.remembered.on_right(now, &attempt.who, attempt.digest, account);
+            }
             LoginVerdict::Wrong => {
-                state.guesses.on_wrong(now, &attempt.who);
-                state.kept.keep_wrong(attempt.who.address, attempt.digest, now);
+                state.remembered.on_wrong(now, &attempt.who, attempt.digest);
                 state.queue.on_guess(&attempt.line());
             }
             LoginVerdict::WrongAgain | LoginVerdict::Wait(_) | LoginVerdict::Busy => {}

@@ -3,13 +3,17 @@
 //! A hash takes about 20 ms of a core and 19 MiB: they run one at a time, from a [`queue`] of bounded length that
 //! addresses share fairly, and not after too many wrong guesses. Loopback may be a web server with many clients behind
 //! it: there names share the queue instead, and names that nobody has give way. Attempts of one address with the same user
-//! and password share one hash. Verdicts are kept for a day: known clients skip all this, and so does a device that repeats
-//! an old password. The same guess teaches nobody anything, and so it neither costs a hash nor counts.
+//! and password share one hash.
+//!
+//! Verdicts are kept for a day. Known clients skip all this at their address. At another one a log-in that is known is not
+//! hashed, and has no wait of its user's; but who has to wait there tries no more so than a guesser may. A device that
+//! repeats an old password skips the hash, too: the same guess teaches nobody anything, and does not count.
 
 mod backoff;
 mod guesses;
 mod hasher;
 mod queue;
+mod remembered;
 #[cfg(test)]
 mod tests;
 mod verdicts;
@@ -80,19 +84,9 @@ impl LoginAttempts {
         // whose it is belongs to it: attempts alike share a verdict, and a number may become another's
         let number = account.map(|account| account.0.to_string()).unwrap_or_default();
         let digest = self.digest(&[user, password, stored, &number]);
-        if let Some(account) = account
-            && self.hasher.is_known(&digest, account)
-        {
-            return LoginVerdict::Known(account);
-        }
         let who = self.who(from, user, stored);
-        // also of a user that is not there, so that the time tells nothing
-        if self.hasher.is_wrong(who.address, &digest) {
-            return LoginVerdict::WrongAgain;
-        }
-        let wait = self.hasher.wait(&who);
-        if wait > Span::ZERO {
-            return LoginVerdict::Wait(wait);
+        if let Some(verdict) = self.hasher.verdict_at_once(&who, &digest, account) {
+            return verdict;
         }
         // asked for either, so that the time tells nothing
         let decoy = self.is_decoy(user);

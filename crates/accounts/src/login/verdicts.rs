@@ -3,11 +3,11 @@
 use crate::account::AccountId;
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Verdicts kept of each kind: a few devices each of some thousands of accounts; 1 to 2 MiB.
 const KEPT: usize = 16_384;
-/// Wrong ones of one address: the rest is left to others.
+/// Right ones of one account, and wrong ones of one address: the rest is left to others.
 const EACH: usize = KEPT / 4;
 /// Since their last use (algorithms/split-connections C.9: 24 h). Use may prolong it, because each is of the present hash
 /// alone: no change of a password is missed.
@@ -16,19 +16,25 @@ const GOOD_FOR: Span = Span::from_secs(24 * 3600);
 /// A keyed hash, so that what is kept tells nothing.
 pub(crate) type Digest = [u8; 32];
 
-/// Verdicts by a keyed hash of user, password and its stored hash, so that a change voids them. Each has the time of its
-/// last use.
+/// Verdicts by a keyed hash of user, password and its stored hash, so that a change voids them, and by address. Each has
+/// the time of its last use.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct VerdictCache {
-    right: BTreeMap<Digest, (AccountId, Time)>,
-    /// By address, too: the time would tell one what another tries.
+    right: BTreeMap<(Digest, IpAddr), (AccountId, Time)>,
+    /// The time would tell one what another tries.
     wrong: BTreeMap<(IpAddr, Digest), Time>,
 }
 
 impl VerdictCache {
-    /// Whether `digest` was found to belong to `account`, lately enough. That is a use.
-    pub(crate) fn holds(&mut self, digest: &Digest, account: AccountId, now: Time) -> bool {
-        match self.right.get_mut(digest) {
+    /// Whether `digest` was found to belong to `account` at this address, lately enough. That is a use.
+    pub(crate) fn holds(
+        &mut self,
+        address: IpAddr,
+        digest: &Digest,
+        account: AccountId,
+        now: Time,
+    ) -> bool {
+        match self.right.get_mut(&(*digest, address)) {
             Some((whose, used)) if *whose == account && now.since(*used) < GOOD_FOR => {
                 *used = now;
                 true
@@ -37,15 +43,29 @@ impl VerdictCache {
         }
     }
 
-    /// Keeps a right verdict; the one used longest ago goes when there are too many.
-    pub(crate) fn keep(&mut self, digest: Digest, account: AccountId, now: Time) {
-        if self.right.len() >= KEPT && !self.right.contains_key(&digest) {
-            let oldest = self.right.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(digest, _)| *digest) {
+    /// The same of any address.
+    pub(crate) fn holds_anywhere(&self, digest: &Digest, account: AccountId, now: Time) -> bool {
+        let from = (*digest, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let mut found = self.right.range(from..).take_while(|((of, _), _)| of == digest);
+        found.any(|(_, (whose, used))| *whose == account && now.since(*used) < GOOD_FOR)
+    }
+
+    /// Keeps a right verdict; the one used longest ago goes when there are too many, or too many of the account.
+    pub(crate) fn keep(&mut self, address: IpAddr, digest: Digest, account: AccountId, now: Time) {
+        if !self.right.contains_key(&(digest, address)) {
+            let of_account = |(_, (whose, _)): &(&_, &(AccountId, Time))| *whose == account;
+            let oldest = if self.right.iter().filter(of_account).count() >= EACH {
+                self.right.iter().filter(of_account).min_by_key(|(_, (_, used))| *used)
+            } else if self.right.len() >= KEPT {
+                self.right.iter().min_by_key(|(_, (_, used))| *used)
+            } else {
+                None
+            };
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
                 self.right.remove(&oldest);
             }
         }
-        self.right.insert(digest, (account, now));
+        self.right.insert((digest, address), (account, now));
     }
 
     /// Whether `digest` was found wrong from `address`, lately enough. That is a use.
@@ -89,6 +109,11 @@ mod tests {
         digest
     }
 
+    /// Of eight accounts with as many log-ins each.
+    fn whose(n: u32) -> AccountId {
+        AccountId(i64::from(n % 8))
+    }
+
     fn at(second: u64) -> Time {
         Time::ZERO + Span::from_secs(second)
     }
@@ -99,35 +124,60 @@ mod tests {
 
     #[test]
     fn the_last_16_384_log_ins_since_the_start_are_known_for_a_day() {
-        let (account, mut cache) = (AccountId(7), VerdictCache::default());
+        let (here, mut cache) = (address(1), VerdictCache::default());
         let known = |cache: &VerdictCache, now| -> Vec<u32> {
             // of a copy: to ask is a use
             let mut cache = cache.clone();
-            (0..16_400).filter(|n| cache.holds(&nth(*n), account, now)).collect()
+            (0..16_400).filter(|n| cache.holds(here, &nth(*n), whose(*n), now)).collect()
         };
         assert_eq!(known(&cache, at(0)), [0; 0], "a start remembers nothing");
-        (0..16_384).for_each(|n| cache.keep(nth(n), account, at(0)));
+        (0..16_384).for_each(|n| cache.keep(here, nth(n), whose(n), at(0)));
         let all: Vec<u32> = (0..16_384).collect();
         assert_eq!(known(&cache, at(86_399)), all);
-        assert!(!cache.holds(&nth(5), AccountId(8), at(86_399)));
+        assert!(!cache.holds(here, &nth(5), whose(6), at(86_399)));
         // one more takes the place of the first
-        cache.keep(nth(16_384), account, at(86_399));
+        cache.keep(here, nth(16_384), whose(16_384), at(86_399));
         assert_eq!(known(&cache, at(86_399)).len(), 16_384);
-        assert!(!cache.holds(&nth(0), account, at(86_399)));
+        assert!(!cache.holds(here, &nth(0), whose(0), at(86_399)));
         assert_eq!(known(&cache, at(86_400)), [16_384]);
     }
 
     #[test]
     fn a_log_in_is_known_for_a_day_after_its_last_use() {
-        let (account, mut cache) = (AccountId(7), VerdictCache::default());
-        (0..16_384).for_each(|n| cache.keep(nth(n), account, at(0)));
+        let (here, mut cache) = (address(1), VerdictCache::default());
+        (0..16_384).for_each(|n| cache.keep(here, nth(n), whose(n), at(0)));
         // it is the first, and stays for another
-        assert!(cache.holds(&nth(0), account, at(80_000)));
-        cache.keep(nth(16_384), account, at(80_000));
-        assert!(!cache.holds(&nth(1), account, at(80_000)));
-        assert!(!cache.holds(&nth(2), account, at(86_400)));
-        assert!(cache.holds(&nth(0), account, at(160_000)));
-        assert!(!cache.holds(&nth(0), account, at(246_400)));
+        assert!(cache.holds(here, &nth(0), whose(0), at(80_000)));
+        cache.keep(here, nth(16_384), AccountId(100), at(80_000));
+        assert!(!cache.holds(here, &nth(1), whose(1), at(80_000)));
+        assert!(!cache.holds(here, &nth(2), whose(2), at(86_400)));
+        assert!(cache.holds(here, &nth(0), whose(0), at(160_000)));
+        assert!(!cache.holds(here, &nth(0), whose(0), at(246_400)));
+    }
+
+    #[test]
+    fn a_log_in_is_known_at_its_address_and_told_apart_elsewhere() {
+        let (account, mut cache) = (AccountId(7), VerdictCache::default());
+        let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0]);
+        for here in [address(2), v6] {
+            let mut cache = cache.clone();
+            cache.keep(here, nth(1), account, at(0));
+            assert!(cache.holds(here, &nth(1), account, at(1)));
+            assert!(!cache.holds(address(1), &nth(1), account, at(1)));
+            assert!(!cache.holds(address(3), &nth(1), account, at(1)));
+            assert!(cache.holds_anywhere(&nth(1), account, at(86_400)));
+            assert!(!cache.holds_anywhere(&nth(1), AccountId(8), at(1)));
+            assert!(!cache.holds_anywhere(&nth(0), account, at(1)));
+            assert!(!cache.holds_anywhere(&nth(2), account, at(1)));
+            assert!(!cache.holds_anywhere(&nth(1), account, at(86_401)));
+        }
+        // who comes from ever new addresses takes a quarter
+        cache.keep(address(1), nth(0), AccountId(8), at(0));
+        (1..5_000).for_each(|n| cache.keep(address(1), nth(n), account, at(u64::from(n))));
+        let held = cache.right.values().filter(|(whose, _)| *whose == account).count();
+        assert_eq!(held, 4_096);
+        assert!(cache.holds(address(1), &nth(0), AccountId(8), at(5_000)));
+        assert!(cache.holds(address(1), &nth(4_999), account, at(5_000)));
     }
 
     #[test]
@@ -141,7 +191,7 @@ mod tests {
             "to another address it tells nothing"
         );
         assert!(!cache.is_wrong(address(1), &nth(1), at(80_000)));
-        assert!(!cache.holds(&nth(0), AccountId(7), at(80_000)));
+        assert!(!cache.holds(address(1), &nth(0), AccountId(7), at(80_000)));
         assert!(cache.is_wrong(address(1), &nth(0), at(166_399)));
         assert!(!cache.is_wrong(address(1), &nth(0), at(252_799)));
     }

@@ -222,7 +222,7 @@ pub(super) static FAMILIES: &[Family] = &[
     counter("sessions_refused", &[], "Heads, TLS sessions and HTTP/2 connections refused for want of memory", |s, to| to.one(s.pressure.memory_refused)),
     gauge("sessions_waiting", &[], "Heads, TLS sessions and HTTP/2 connections that wait until others have given memory back", |s, to| to.one(s.pressure.memory_waiting)),
     gauge("handshakes_waiting", &[], "TLS handshakes of clients that wait for a processor", |s, to| to.one(s.pressure.handshakes_waiting)),
-    gauge("log_ins_held_back", &[], "Log-ins whose password was not looked at, and that are answered a second later", |s, to| to.one(s.pressure.log_ins_held_back)),
+    gauge("log_ins_held_back", &[], "Log-ins whose password was not hashed, and that are answered a second later", |s, to| to.one(s.pressure.log_ins_held_back)),
     gauge("names_waiting", &[], "Lookups of destinations' names that wait for a place", |s, to| to.one(s.pressure.names_waiting)),
     counter("share_refused", &[], "Requests, and flows of peers, refused because their address or peer has as many in service, or as much memory, as it may have beside others", |s, to| to.one(s.pressure.share_refused)),
     // the cache

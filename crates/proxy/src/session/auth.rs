@@ -150,11 +150,12 @@ impl Session {
                 if let Some(left_out) = self.config.shared.refusals.late_log_ins.due() {
                     let left_out = left_out_in_words(left_out);
                     let span = Span::from_secs(span.as_nanos().div_ceil(1_000_000_000));
-                    let hint = match self.registration.shares_address() {
-                        true => {
-                            "; accounts come from there, too: if it is a proxy, list it in access.proxy_protocol_from"
-                        }
-                        false => "",
+                    // what came by that protocol is no proxy's address
+                    let may_be_proxy = self.config.settings.access.proxy_protocol_from.is_empty();
+                    let hint = if may_be_proxy && self.registration.shares_address() {
+                        "; accounts come from there, too: if it is a proxy, have it send the PROXY protocol, and list it in access.proxy_protocol_from"
+                    } else {
+                        ""
                     };
                     tracing::info!(client = %self.address, "no log-in is looked at for {span}, because too many wrong ones came before{left_out}; the status counts all{hint}");
                 }

@@ -224,7 +224,7 @@ fn log_ins_that_are_not_looked_at_are_a_line_of_the_log() {
 }
 
 #[test]
-fn an_address_that_accounts_have_is_named_as_perhaps_a_proxys() {
+fn an_address_that_accounts_have_is_named_as_perhaps_a_proxy() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
     let _within = runtime.enter();

@@ -86,7 +86,7 @@ pub struct PressureStatus {
     /// TLS handshakes of clients that wait for a processor.
     #[serde(default)]
     pub handshakes_waiting: u64,
-    /// Log-ins whose password was not looked at, and that are answered a second later.
+    /// Log-ins whose password was not hashed, and that are answered a second later.
     #[serde(default)]
     pub log_ins_held_back: u64,
     /// Lookups of destinations' names that wait for a place.

@@ -1,0 +1,72 @@
+//! What is remembered of attempts: wrong guesses, and verdicts.
+
+use super::LoginVerdict;
+use super::guesses::{GuessKeys, Guesses};
+use super::verdicts::{Digest, VerdictCache};
+use crate::account::AccountId;
+use ekiden_model::units::{Span, Time};
+
+#[derive(Debug)]
+pub(crate) struct Remembered {
+    pub(crate) guesses: Guesses,
+    /// Guesses that had to wait, and were compared with what is right elsewhere.
+    looks: Guesses,
+    kept: VerdictCache,
+}
+
+impl Remembered {
+    pub(crate) fn new() -> Self {
+        Self { guesses: Guesses::new(), looks: Guesses::new(), kept: VerdictCache::default() }
+    }
+
+    /// The verdict where no hash is needed, or where the attempt has to wait.
+    pub(crate) fn verdict_at_once(
+        &mut self,
+        now: Time,
+        who: &GuessKeys,
+        digest: &Digest,
+        account: Option<AccountId>,
+    ) -> Option<LoginVerdict> {
+        if let Some(account) = account
+            && self.kept.holds(who.address, digest, account, now)
+        {
+            return Some(LoginVerdict::Known(account));
+        }
+        // also of a user that is not there, so that the time tells nothing
+        let is_wrong = self.kept.is_wrong(who.address, digest, now);
+        let wait = self.guesses.wait(now, who);
+        let may_look = wait == Span::ZERO || self.looks.wait_here(now, who) == Span::ZERO;
+        if let Some(account) = account
+            && may_look
+            && self.kept.holds_anywhere(digest, account, now)
+        {
+            self.kept.keep(who.address, *digest, account, now);
+            return Some(LoginVerdict::Known(account));
+        }
+        if wait > Span::ZERO {
+            if may_look && !is_wrong {
+                self.looks.on_wrong(now, who);
+            }
+            // also where it was wrong before: otherwise guesses without end would tell what others tried
+            return Some(LoginVerdict::Wait(wait));
+        }
+        is_wrong.then_some(LoginVerdict::WrongAgain)
+    }
+
+    /// A password was right.
+    pub(crate) fn on_right(
+        &mut self,
+        now: Time,
+        who: &GuessKeys,
+        digest: Digest,
+        account: AccountId,
+    ) {
+        self.kept.keep(who.address, digest, account, now);
+    }
+
+    /// A password was wrong.
+    pub(crate) fn on_wrong(&mut self, now: Time, who: &GuessKeys, digest: Digest) {
+        self.guesses.on_wrong(now, who);
+        self.kept.keep_wrong(who.address, digest, now);
+    }
+}
