@@ -14,9 +14,11 @@ impl Store {
         if why.kind() != io::ErrorKind::ReadOnlyFilesystem || state_files::find(path).is_err() {
             return Err(refused(why));
         }
-        // whoever has it open has a log of changes beside it; without one, SQLite cannot make it here, and needs none
-        let log = path.with_file_name("accounts.db-wal");
-        let how = if log.try_exists().unwrap_or(true) { "" } else { "&immutable=1" };
+        // whoever has it open, or left it in haste, has a log of changes beside it; without one SQLite needs none, and cannot
+        // make it here
+        let has = |log| path.with_file_name(log).try_exists().unwrap_or(true);
+        let is_in_use = has("accounts.db-wal") || has("accounts.db-journal");
+        let how = if is_in_use { "" } else { "&immutable=1" };
         let address = format!("sqlite://{}?mode=ro{how}", encoded(path));
         match Self::open(&address, false).await {
             Ok(store) => Ok(Self { read_only: Some(path.into()), ..store }),
@@ -25,6 +27,11 @@ impl Store {
                 Err(refused(why))
             }
         }
+    }
+
+    /// Whether it was opened to read alone.
+    pub(crate) const fn is_to_read(&self) -> bool {
+        self.read_only.is_some()
     }
 
     /// Errors: its file can only be read.

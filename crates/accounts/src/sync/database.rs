@@ -58,9 +58,10 @@ impl AccountSync {
     }
 
     /// A connection that SQLite opened while its file could only be read goes on so. After such an error all are opened
-    /// anew.
+    /// anew, and after any error those that were opened to read alone: what they read may have changed since.
     pub(super) async fn leave_read_only(&self, error: &StoreError) {
-        if self.address.is_none() && is_read_only(error) {
+        let is_to_read = || locked(&self.store).as_ref().is_some_and(Store::is_to_read);
+        if self.address.is_none() && (is_read_only(error) || is_to_read()) {
             let store = locked(&self.store).take();
             if let Some(store) = store {
                 store.close().await;
