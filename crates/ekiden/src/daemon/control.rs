@@ -237,8 +237,8 @@ impl Listener for Shared {
                 Ok(accepted) => return accepted,
                 Err(error) => {
                     // out of descriptors, most likely: others give some back
-                    tracing::debug!(%error, "the control socket accepts nothing for now");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    tracing::warn!(%error, "the control socket accepts nothing for now");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
         }
