@@ -32,8 +32,12 @@ const PIPES: u64 = 16;
 const FEW: u32 = 1_000;
 
 /// Raises the descriptor limit as far as it goes, and lowers `budgets.pipes` and `connections` to what it allows;
-/// `asked`: the configuration sets that number. `management`: there is a management port.
-pub(crate) fn descriptors(settings: &mut Settings, asked: bool, management: bool) {
+/// `sets_pipes`, `asked`: the configuration sets these numbers. `management`: there is a management port.
+pub(crate) fn descriptors(
+    settings: &mut Settings,
+    (sets_pipes, asked): (bool, bool),
+    management: bool,
+) {
     let before = getrlimit(Resource::Nofile);
     let most = before.maximum;
     // an unlimited hard limit is still bounded by fs.nr_open
@@ -42,7 +46,20 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool, management: bool
         warn!(%error, "cannot raise the descriptor limit");
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let asked_pipes = settings.budgets.pipes;
     let (pipes, blocks) = (pipes(settings, limit), blocks(&settings.cache));
+    if settings.budgets.pipes < asked_pipes {
+        let text = format!(
+            "limited to {} pipes instead of {asked_pipes}: the descriptor limit is {limit}",
+            settings.budgets.pipes
+        );
+        // without a pipe a relay copies, which the default does not mind
+        if sets_pipes {
+            warn!("{text}");
+        } else {
+            info!("{text}");
+        }
+    }
     let waiting = u64::from(waiting(settings));
     let aside = aside(settings, management, limit);
     let (high, wanted) = (settings.pressure.high, settings.budgets.connections);

@@ -397,9 +397,10 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     }
     info!("name in Via: {}", settings.name);
     limits::say_kernel();
-    let asked = loaded.reading.origins.contains_key("budgets.connections");
+    let asked = ["pipes", "connections"]
+        .map(|key| loaded.reading.origins.contains_key(&format!("budgets.{key}")));
     let management = loaded.reading.draft.management.listen != config::At::Off;
-    limits::descriptors(&mut settings, asked, management);
+    limits::descriptors(&mut settings, asked.into(), management);
     info!(
         "budgets: {} connections, {} per head with at most {} fields, {} for buffered bytes",
         settings.budgets.connections,
