@@ -183,8 +183,9 @@ where
         }
         // a graceful end waits for the client to acknowledge it
         if all.is_over(2) && !all.is_cut() {
-            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            // before the library wakes the streams
             all.set_cut();
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         let needed = head + window + all.kept.beside(head, window);
         if counted != needed && !held.resize(needed).await {
@@ -222,7 +223,12 @@ where
         match next {
             NextStep::Accepted(None) => return Ok(()),
             NextStep::Accepted(Some(accepted)) => {
-                let (request, mut respond) = accepted?;
+                // limits of the library's own
+                let (request, mut respond) = accepted.inspect_err(|error| {
+                    if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+                        all.set_cut();
+                    }
+                })?;
                 all.control.on_accepted();
                 // nothing is begun for a stream that was reset in the same breath
                 if poll_fn(|cx| Poll::Ready(respond.poll_reset(cx).is_ready())).await {
