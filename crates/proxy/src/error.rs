@@ -94,6 +94,11 @@ impl Failure {
         Self::new(FailureKind::ClientGone, format!("the client's connection broke: {error}"))
     }
 
+    /// A budget of memory has nothing left, for now.
+    pub(crate) fn without_memory(text: impl Into<String>) -> Self {
+        Self::new(FailureKind::Exhausted, text).retry_after(Span::from_secs(1))
+    }
+
     pub(crate) fn retry_after(self, span: Span) -> Self {
         Self { retry_after: Some(span), ..self }
     }

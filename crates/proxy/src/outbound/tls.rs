@@ -38,7 +38,7 @@ pub(crate) async fn secure(
 ) -> Result<(BufferedStream, SecuredBy), Failure> {
     let exhausted = |why: &str| {
         let text = format!("TLS to upstream \"{}\": {why}", hop.name);
-        Failure::new(FailureKind::Exhausted, text)
+        Failure::without_memory(text)
     };
     let held = permit.hold_apart(SESSION).await;
     let held = held.ok_or_else(|| exhausted("no memory is left for another session"))?;

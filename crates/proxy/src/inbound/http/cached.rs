@@ -76,7 +76,7 @@ pub(super) async fn memory_for(session: &Session, hit: &CacheHit) -> Result<Held
     let made = 2 * (stored.head_memory() + ADDED) + stored.body.len().min(METERED);
     let held = session.permit.hold(stored_head(stored) + made).await;
     let text = "no memory is left for the head of the answer";
-    held.ok_or_else(|| Failure::new(FailureKind::Exhausted, text))
+    held.ok_or_else(|| Failure::without_memory(text))
 }
 
 /// Bytes that a stored response takes beside its body: the policy has its fields once more.

@@ -263,7 +263,7 @@ async fn download(
     let mut heads = InterimHeads::default();
     let no_memory = || {
         let text = "no memory is left for the head of the answer";
-        ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text))
+        ExchangeError::Failed(Failure::without_memory(text))
     };
     let Some(mut held) = session.permit.hold(origin.incoming.capacity()).await else {
         return Err(no_memory());

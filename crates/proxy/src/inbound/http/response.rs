@@ -93,7 +93,7 @@ pub(super) async fn final_response(
     let heads = (1 + usize::from(copy.is_some())) * response.memory();
     if !held.resize(origin.incoming.capacity() + heads + head.capacity()).await {
         let text = "no memory is left for the head of the answer";
-        return Err(Failure::new(FailureKind::Exhausted, text).into());
+        return Err(Failure::without_memory(text).into());
     }
     if let (Body::None | Body::Length(0), Some(copy)) = (body, &mut copy) {
         copy.store();
