@@ -116,8 +116,9 @@ async fn a_password_in_use_elsewhere_is_guessed_at_no_faster() {
         attempts.hasher.on_wrong(&attempts.who(from(5), &format!("name {guess}"), nobody()));
     }
     for user in 0..60 {
-        let asked = attempts.verify_login(&directory, &format!("name {user}"), "1234", from(5));
-        assert!(matches!(asked.await, LoginVerdict::Wait(_)), "{user}");
+        let user = format!("name {user}");
+        let asked = attempts.verify_login(&directory, &user, "1234", from(5)).await;
+        assert!(matches!(asked, LoginVerdict::Wait(_)), "{user}: {asked:?}");
     }
     assert!(matches!(right(5).await, LoginVerdict::Wait(_)));
     // where she is known she goes on

@@ -4,7 +4,7 @@ use super::outcome::Broken;
 use super::plan::ForwardPlan;
 use super::rewrite::response_head;
 use crate::cache::{Cache, CacheHit, CacheLookup, StoredResponse, cache_status};
-use crate::error::{Failure, FailureKind};
+use crate::error::Failure;
 use crate::resources::HeldMemory;
 use crate::session::{Session, within};
 use crate::transfer::budget::CountedMemory;

@@ -5,7 +5,7 @@ use super::outcome::{Broken, ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
 use super::transfer::{chunks_down, copied_down, pump_down};
-use crate::error::{Failure, FailureKind};
+use crate::error::Failure;
 use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
 use crate::session::Session;
