@@ -49,16 +49,11 @@ impl Guesses {
 
     /// How long an attempt has still to wait.
     pub(crate) fn wait(&self, now: Time, who: &GuessKeys) -> Span {
-        self.wait_here(now, who).max(self.users.wait(now, &who.user))
-    }
-
-    /// The same for what was guessed at this address alone.
-    pub(crate) fn wait_here(&self, now: Time, who: &GuessKeys) -> Span {
         let by_address = match who.address.is_loopback() {
             true => Span::ZERO,
             false => self.addresses.wait(now, &who.address),
         };
-        by_address.max(self.both.wait(now, &who.both))
+        by_address.max(self.users.wait(now, &who.user)).max(self.both.wait(now, &who.both))
     }
 
     /// Whether wrong guesses of this address are remembered.

@@ -5,9 +5,9 @@
 //! it: there names share the queue instead, and names that nobody has give way. Attempts of one address with the same user
 //! and password share one hash.
 //!
-//! Verdicts are kept for a day. Known clients skip all this at their address. At another one a log-in that is known is not
-//! hashed, and has no wait of its user's; but who has to wait there tries no more so than a guesser may. A device that
-//! repeats an old password skips the hash, too: the same guess teaches nobody anything, and does not count.
+//! Verdicts are kept for a day, by address. Known clients skip all this there. Not at another one: who had to wait would be
+//! let in by the right guess of as many as he likes. A device that repeats an old password skips the hash, too: the same
+//! guess teaches nobody anything, and does not count.
 
 mod backoff;
 mod guesses;

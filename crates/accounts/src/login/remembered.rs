@@ -9,17 +9,16 @@ use ekiden_model::units::{Span, Time};
 #[derive(Debug)]
 pub(crate) struct Remembered {
     pub(crate) guesses: Guesses,
-    /// Guesses that had to wait, and were compared with what is right elsewhere.
-    looks: Guesses,
     kept: VerdictCache,
 }
 
 impl Remembered {
     pub(crate) fn new() -> Self {
-        Self { guesses: Guesses::new(), looks: Guesses::new(), kept: VerdictCache::default() }
+        Self { guesses: Guesses::new(), kept: VerdictCache::default() }
     }
 
-    /// The verdict where no hash is needed, or where the attempt has to wait.
+    /// The verdict where no hash is needed, or where the attempt has to wait. A right password that is known at other
+    /// addresses is nothing here: who has to wait would find it by guesses that do not count.
     pub(crate) fn verdict_at_once(
         &mut self,
         now: Time,
@@ -35,18 +34,7 @@ impl Remembered {
         // also of a user that is not there, so that the time tells nothing
         let is_wrong = self.kept.is_wrong(who.address, digest, now);
         let wait = self.guesses.wait(now, who);
-        let may_look = wait == Span::ZERO || self.looks.wait_here(now, who) == Span::ZERO;
-        if let Some(account) = account
-            && may_look
-            && self.kept.holds_anywhere(digest, account, now)
-        {
-            self.kept.keep(who.address, *digest, account, now);
-            return Some(LoginVerdict::Known(account));
-        }
         if wait > Span::ZERO {
-            if may_look && !is_wrong {
-                self.looks.on_wrong(now, who);
-            }
             // also where it was wrong before: otherwise guesses without end would tell what others tried
             return Some(LoginVerdict::Wait(wait));
         }

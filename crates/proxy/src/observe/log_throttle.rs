@@ -53,7 +53,7 @@ pub(crate) struct RefusalLines {
     pub(crate) requests: [[LogThrottle; REFUSALS]; 2],
     /// Log-ins with a wrong user or password.
     pub(crate) wrong_log_ins: LogThrottle,
-    /// Log-ins that were not looked at, because too many wrong ones came before.
+    /// Log-ins whose password was not checked, because too many wrong ones came before.
     pub(crate) late_log_ins: LogThrottle,
     /// Log-ins whose password crossed the network in cleartext.
     pub(crate) in_the_clear: LogThrottle,

@@ -157,7 +157,7 @@ impl Session {
                     } else {
                         ""
                     };
-                    tracing::info!(client = %self.address, "no log-in is looked at for {span}, because too many wrong ones came before{left_out}; the status counts all{hint}");
+                    tracing::info!(client = %self.address, "no password is checked for {span}, because too many wrong ones came before{left_out}; the status counts all{hint}");
                 }
                 let wait = Failure::new(FailureKind::LogInLater, "too many wrong passwords");
                 Err(wait.retry_after(span))

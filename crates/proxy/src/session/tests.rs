@@ -220,7 +220,7 @@ fn log_ins_that_are_not_looked_at_are_a_line_of_the_log() {
         }
     });
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("no log-in is looked at for 30 s"), "{lines:?}");
+    assert!(lines[0].contains("no password is checked for 30 s"), "{lines:?}");
 }
 
 #[test]

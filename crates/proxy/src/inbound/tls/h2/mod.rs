@@ -223,7 +223,7 @@ where
         match next {
             NextStep::Accepted(None) => return Ok(()),
             NextStep::Accepted(Some(accepted)) => {
-                // limits of the library's own
+                // limits of the library's own; streams may hear of these first
                 let (request, mut respond) = accepted.inspect_err(|error| {
                     if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
                         all.set_cut();
