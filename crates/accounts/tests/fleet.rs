@@ -85,6 +85,29 @@ async fn relays_that_an_account_does_not_use_keep_none_of_its_quota() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_is_seen_before_it_is_granted_anything() {
+    let Some((_postgres, address, store)) = tables().await else { return };
+    let id = add_with_quota(&store, "16 MiB/month").await;
+    store.close().await;
+    let statements = [
+        "CREATE TABLE unseen (relay TEXT)",
+        "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO unseen SELECT NEW.relay WHERE NOT EXISTS (SELECT 1 FROM relay WHERE id = NEW.relay); \
+         RETURN NULL; END $$",
+        "CREATE TRIGGER look AFTER INSERT ON lease FOR EACH ROW EXECUTE FUNCTION look()",
+    ];
+    execute(&address, &statements).await;
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), Some(&address)).await;
+    relay.used(id, MIB, 0);
+    wait_for("a grant", || relay.part(id).unwrap().may > 2 * MIB).await;
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    let unseen: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM unseen").fetch_one(&pool).await.unwrap();
+    assert_eq!(unseen, 0);
+}
+
 #[tokio::test]
 async fn a_grant_that_says_the_same_again_writes_nothing() {
     let Some((_postgres, address, store)) = tables().await else { return };

@@ -203,8 +203,12 @@ impl AccountSync {
         if wanting.is_empty() {
             return Ok(());
         }
-        let (store, now) = (&self.store().await?, self.now().as_second());
-        let id = &self.id();
+        let store = &self.store().await?;
+        // of a relay that the database has not seen, others may have what it was granted and has not used
+        if locked(&self.presence).is_unseen() {
+            self.say_seen(store).await?;
+        }
+        let (id, now) = (&self.id(), self.now().as_second());
         let asked = batches.settle(&wanting, |batch| async move {
             let granted = in_time(store.grant(id, &batch, now)).await?;
             locked(&self.leases).on_granted(&batch, &granted, Instant::now());

@@ -72,6 +72,11 @@ impl Presence {
         self.is_parting
     }
 
+    /// Whether the database has not heard of this run.
+    pub(super) const fn is_unseen(&self) -> bool {
+        self.seen.is_none()
+    }
+
     /// Whether accounts are to be read again though their version is the same: an older state may have come to it anew.
     pub(super) const fn rereads(&self) -> bool {
         self.rereads
