@@ -99,15 +99,14 @@ impl PasswordHasher {
         Ok(Self(shared))
     }
 
-    /// The verdict where no hash is needed, or where the attempt has to wait.
-    pub(crate) fn verdict_at_once(
-        &self,
-        who: &GuessKeys,
-        digest: &Digest,
-        account: Option<AccountId>,
-    ) -> Option<LoginVerdict> {
-        let mut state = locked(&self.0.state);
-        state.remembered.verdict_at_once(self.0.now(), who, digest, account)
+    /// Whether this was right at this address before, lately enough.
+    pub(crate) fn is_known(&self, address: IpAddr, digest: &Digest, account: AccountId) -> bool {
+        locked(&self.0.state).remembered.is_known(self.0.now(), address, digest, account)
+    }
+
+    /// The verdict on what is not known, where no hash is needed or where the attempt has to wait.
+    pub(crate) fn verdict_at_once(&self, who: &GuessKeys, digest: &Digest) -> Option<LoginVerdict> {
+        locked(&self.0.state).remembered.verdict_at_once(self.0.now(), who, digest)
     }
 
     #[cfg(test)]

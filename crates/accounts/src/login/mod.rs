@@ -84,8 +84,14 @@ impl LoginAttempts {
         // whose it is belongs to it: attempts alike share a verdict, and a number may become another's
         let number = account.map(|account| account.0.to_string()).unwrap_or_default();
         let digest = self.digest(&[user, password, stored, &number]);
-        let who = self.who(from, user, stored);
-        if let Some(verdict) = self.hasher.verdict_at_once(&who, &digest, account) {
+        let address = network(from);
+        if let Some(account) = account
+            && self.hasher.is_known(address, &digest, account)
+        {
+            return LoginVerdict::Known(account);
+        }
+        let who = self.who(address, user, stored);
+        if let Some(verdict) = self.hasher.verdict_at_once(&who, &digest) {
             return verdict;
         }
         // asked for either, so that the time tells nothing
@@ -102,8 +108,7 @@ impl LoginAttempts {
     }
 
     /// Wrong guesses are held against a name with its present password: they were of another one before a change.
-    fn who(&self, from: IpAddr, user: &str, stored: &str) -> GuessKeys {
-        let address = network(from);
+    fn who(&self, address: IpAddr, user: &str, stored: &str) -> GuessKeys {
         let both = self.digest(&[&address.to_string(), user, stored]);
         GuessKeys { address, user: self.digest(&[user, stored]), both }
     }

@@ -5,6 +5,7 @@ use super::guesses::{GuessKeys, Guesses};
 use super::verdicts::{Digest, VerdictCache};
 use crate::account::AccountId;
 use ekiden_model::units::{Span, Time};
+use std::net::IpAddr;
 
 #[derive(Debug)]
 pub(crate) struct Remembered {
@@ -17,20 +18,25 @@ impl Remembered {
         Self { guesses: Guesses::new(), kept: VerdictCache::default() }
     }
 
-    /// The verdict where no hash is needed, or where the attempt has to wait. A right password that is known at other
-    /// addresses is nothing here: who has to wait would find it by guesses that do not count.
+    /// Whether this was right at this address, lately enough. One that is known at other addresses alone is not: who has to
+    /// wait would find it by guesses that do not count.
+    pub(crate) fn is_known(
+        &mut self,
+        now: Time,
+        address: IpAddr,
+        digest: &Digest,
+        account: AccountId,
+    ) -> bool {
+        self.kept.holds(address, digest, account, now)
+    }
+
+    /// The verdict on what is not known, where no hash is needed or where the attempt has to wait.
     pub(crate) fn verdict_at_once(
         &mut self,
         now: Time,
         who: &GuessKeys,
         digest: &Digest,
-        account: Option<AccountId>,
     ) -> Option<LoginVerdict> {
-        if let Some(account) = account
-            && self.kept.holds(who.address, digest, account, now)
-        {
-            return Some(LoginVerdict::Known(account));
-        }
         // also of a user that is not there, so that the time tells nothing
         let is_wrong = self.kept.is_wrong(who.address, digest, now);
         let wait = self.guesses.wait(now, who);

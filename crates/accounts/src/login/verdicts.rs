@@ -16,12 +16,14 @@ const GOOD_FOR: Span = Span::from_secs(24 * 3600);
 /// A keyed hash, so that what is kept tells nothing.
 pub(crate) type Digest = [u8; 32];
 
+type Key = (IpAddr, Digest);
+
 /// Verdicts by a keyed hash of user, password and its stored hash, so that a change voids them, and by address. Each has
 /// the time of its last use.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct VerdictCache {
-    right: BTreeMap<(IpAddr, Digest), (AccountId, Time)>,
-    wrong: BTreeMap<(IpAddr, Digest), Time>,
+    right: BTreeMap<Key, (AccountId, Time)>,
+    wrong: BTreeMap<Key, Time>,
 }
 
 impl VerdictCache {
@@ -45,18 +47,7 @@ impl VerdictCache {
     /// Keeps a right verdict; the one used longest ago goes when there are too many, or too many of the account.
     pub(crate) fn keep(&mut self, address: IpAddr, digest: Digest, account: AccountId, now: Time) {
         if !self.right.contains_key(&(address, digest)) {
-            let of_account = |(_, (whose, _)): &(&_, &(AccountId, Time))| *whose == account;
-            let (all, own) = (self.right.len(), self.right.iter().filter(of_account));
-            let oldest = if all >= EACH && own.clone().count() >= EACH {
-                own.min_by_key(|(_, (_, used))| *used)
-            } else if self.right.len() >= KEPT {
-                self.right.iter().min_by_key(|(_, (_, used))| *used)
-            } else {
-                None
-            };
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                self.right.remove(&oldest);
-            }
+            make_room(&mut self.right, |_, (whose, _)| *whose == account, |(_, used)| *used);
         }
         self.right.insert((address, digest), (account, now));
     }
@@ -75,19 +66,27 @@ impl VerdictCache {
     /// Keeps a wrong verdict; the one used longest ago goes when there are too many, or too many of the address.
     pub(crate) fn keep_wrong(&mut self, address: IpAddr, digest: Digest, now: Time) {
         if !self.wrong.contains_key(&(address, digest)) {
-            let own = (address, [u8::MIN; 32])..=(address, [u8::MAX; 32]);
-            let oldest = if self.wrong.range(own.clone()).count() >= EACH {
-                self.wrong.range(own).min_by_key(|(_, used)| **used)
-            } else if self.wrong.len() >= KEPT {
-                self.wrong.iter().min_by_key(|(_, used)| **used)
-            } else {
-                None
-            };
-            if let Some(oldest) = oldest.map(|(guess, _)| *guess) {
-                self.wrong.remove(&oldest);
-            }
+            make_room(&mut self.wrong, |(whose, _), _| *whose == address, |used| *used);
         }
         self.wrong.insert((address, digest), now);
+    }
+}
+
+/// Makes room for one more: by the newcomer's own that was used longest ago where its share is full, and by that of all
+/// where all is.
+fn make_room<V>(
+    kept: &mut BTreeMap<Key, V>,
+    is_own: impl Fn(&Key, &V) -> bool,
+    used: impl Fn(&V) -> Time,
+) {
+    let is_own = |(key, verdict): &(&Key, &V)| is_own(key, verdict);
+    let is_share_full = kept.len() >= EACH && kept.iter().filter(is_own).count() >= EACH;
+    if is_share_full || kept.len() >= KEPT {
+        let may_go = kept.iter().filter(|one| !is_share_full || is_own(one));
+        let oldest = may_go.min_by_key(|(_, verdict)| used(verdict)).map(|(key, _)| *key);
+        if let Some(oldest) = oldest {
+            kept.remove(&oldest);
+        }
     }
 }
 
