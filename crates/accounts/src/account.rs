@@ -41,6 +41,15 @@ pub struct Account {
     pub attributes: Attributes,
 }
 
+#[cfg(test)]
+impl Account {
+    /// One that is not stored, without devices and limits.
+    pub(crate) fn named(name: &str) -> Self {
+        let (name, attributes) = (name.to_owned(), Attributes::default());
+        Self { id: AccountId(0), name, devices: Vec::new(), attributes }
+    }
+}
+
 /// One of an account's devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -48,19 +48,14 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::{Account, AccountId, Attributes};
-
-    fn account(name: &str) -> Account {
-        let (name, attributes) = (name.to_owned(), Attributes::default());
-        Account { id: AccountId(0), name, devices: Vec::new(), attributes }
-    }
+    use crate::account::Account;
 
     #[tokio::test]
     async fn accounts_on_a_disk_that_can_only_be_read_are_listed_and_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("accounts.db");
         let writer = Store::in_folder(folder.path()).await.unwrap();
-        writer.add(&account("h")).await.unwrap();
+        writer.add(&Account::named("h")).await.unwrap();
         for is_in_use in [true, false] {
             if !is_in_use {
                 writer.close().await;
@@ -71,7 +66,7 @@ mod tests {
             assert_eq!(store.accounts().await.unwrap().accounts.len(), 1);
             assert_eq!(store.usage(0).await.unwrap(), []);
             for refused in [
-                store.add(&account("g")).await.map(drop),
+                store.add(&Account::named("g")).await.map(drop),
                 store.change("h", |_| Ok(())).await.map(drop),
                 store.remove("h").await,
             ] {

@@ -30,20 +30,15 @@ pub(super) fn is_taken(error: &sqlx::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::{Account, AccountId, Attributes};
+    use crate::account::Account;
     use crate::store::Store;
-
-    fn account(name: &str) -> Account {
-        let (name, attributes) = (name.to_owned(), Attributes::default());
-        Account { id: AccountId(0), name, devices: Vec::new(), attributes }
-    }
 
     #[tokio::test]
     async fn no_name_comes_that_differs_by_case_alone_and_two_that_are_there_go_on() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::in_folder(folder.path()).await.unwrap();
         for name in ["Ann", "bob"] {
-            store.add(&account(name)).await.unwrap();
+            store.add(&Account::named(name)).await.unwrap();
         }
         let rename = async |from: &str, to: &str| {
             let change = store.change(from, |account| {
@@ -52,14 +47,16 @@ mod tests {
             });
             change.await.map(drop)
         };
-        for refused in [store.add(&account("ann")).await.map(drop), rename("bob", "ann").await] {
+        for refused in
+            [store.add(&Account::named("ann")).await.map(drop), rename("bob", "ann").await]
+        {
             let why = refused.unwrap_err().to_string();
             assert_eq!(
                 why,
                 "account \"Ann\" exists already, and \"ann\" differs from it by case alone; use another name"
             );
         }
-        let same = store.add(&account("Ann")).await.unwrap_err();
+        let same = store.add(&Account::named("Ann")).await.unwrap_err();
         assert!(matches!(same, StoreError::NameTaken(_)), "{same}");
         // as an earlier version took it
         let both = sqlx::query("UPDATE account SET name = 'ann' WHERE name = 'bob'");

@@ -35,3 +35,14 @@ impl Asker {
         }
     }
 }
+
+/// One of many askers of all kinds but those behind a tunnel.
+#[cfg(test)]
+pub(super) fn nth(n: usize) -> Asker {
+    match n {
+        0 => Asker::Relay,
+        1 => Asker::Account(1),
+        2 => Asker::Peer("ship".into()),
+        _ => Asker::at([192, 0, 2, n as u8].into()),
+    }
+}

@@ -1,22 +1,13 @@
 //! What holds of the places of questions, by asker.
 
 use super::answers::*;
-use super::asker::Asker;
+use super::asker::{Asker, nth as asker};
 use super::questions::{GaveWay, Questions};
 use crate::testing::*;
 use core::cmp::Reverse;
 
 /// A question: whose, and which.
 type Asked = (usize, u32);
-
-fn asker(nth: usize) -> Asker {
-    match nth {
-        0 => Asker::Relay,
-        1 => Asker::Account(1),
-        2 => Asker::Peer("ship".into()),
-        _ => Asker::at([192, 0, 2, nth as u8].into()),
-    }
-}
 
 struct Table {
     answers: Answers<u32, Asked, Asked>,

@@ -1,19 +1,11 @@
 //! What holds of places and of the line, whoever comes.
 
 use super::*;
+use crate::dns::asker::nth as asker;
 use crate::testing::*;
 
 /// In milliseconds.
 const PATIENCE: u64 = 1_000;
-
-fn asker(nth: usize) -> Asker {
-    match nth {
-        0 => Asker::Relay,
-        1 => Asker::Account(1),
-        2 => Asker::Peer("ship".into()),
-        _ => Asker::at([192, 0, 2, nth as u8].into()),
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct One {
