@@ -54,11 +54,7 @@ pub(crate) fn descriptors(
             settings.budgets.pipes
         );
         // without a pipe a relay copies, which the default does not mind
-        if sets_pipes {
-            warn!("{text}");
-        } else {
-            info!("{text}");
-        }
+        say(sets_pipes, &text);
     }
     let waiting = u64::from(waiting(settings));
     let aside = aside(settings, management, limit);
@@ -74,11 +70,7 @@ pub(crate) fn descriptors(
              Raise the limit with LimitNOFILE= or `ulimit -Hn`"
         );
         // below the default is a decision, below the configured value or what anybody needs a degradation
-        if is_degraded(asked, connections) {
-            warn!("{text}");
-        } else {
-            info!("{text}");
-        }
+        say(is_degraded(asked, connections), &text);
         settings.budgets.connections = connections;
     } else {
         info!(
@@ -94,6 +86,15 @@ pub(crate) fn waiting(settings: &mut Settings) -> u32 {
     let most = u32::try_from(limit / 8).unwrap_or(u32::MAX);
     settings.pressure.waiting = settings.pressure.waiting.min(most);
     settings.pressure.waiting
+}
+
+/// Writes that something was lowered.
+fn say(is_degraded: bool, text: &str) {
+    if is_degraded {
+        warn!("{text}");
+    } else {
+        info!("{text}");
+    }
 }
 
 /// Whether so few connections are worth a warning; `asked`: the configuration asks for more.
